@@ -1,0 +1,67 @@
+"""A cluster as its file describes it: what should be there, what is swept, what limits hold.
+
+Built by `clusters.loader.load`; everything else only reads it. Sizes are bytes, times seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from clusters.limits import Exemption, Limit, Waiver
+
+Scalar = str | int | float | bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """Hardware facts of one GPU model, from clusters/hardware.toml."""
+
+    sku: str  # the name this suite uses: h100-sxm
+    names: tuple[str, ...]  # what the driver calls it (exact product names)
+    bf16_flops: float  # dense bf16 peak, FLOP/s
+    memory_bytes: int
+    memory_bandwidth: float  # B/s
+    nvlink_bandwidth: float  # B/s per GPU, one direction; 0 where there is none
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """The fabric between nodes. All zero: one node."""
+
+    kind: str = ""  # infiniband | roce | ethernet
+    nics_per_node: int = 0
+    nic_rate: float = 0.0  # B/s of one NIC, one direction
+    oversubscription: float = 1.0
+
+    @property
+    def node_rate(self) -> float:
+        """B/s of network per node, one direction."""
+        return self.nics_per_node * self.nic_rate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """One cluster file. `settings` are the tables [gemm], [collectives] ... for the suites' specs."""
+
+    name: str
+    path: str
+    text: str  # the file itself: kept in the run folder, so that a page can be built again
+    sha256: str
+    description: str = ""
+    nodes: int = 1
+    ranks_per_node: int = 1  # of CPU ranks; with GPUs, one rank a GPU
+    gpus_per_node: int | None = None  # None: as many as the machine has (local only)
+    gpu: Gpu | None = None
+    network: Network = field(default_factory=Network)
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    limits: tuple[Limit, ...] = ()
+    waivers: tuple[Waiver, ...] = ()
+    exemptions: tuple[Exemption, ...] = ()
+    contradictions: tuple[str, ...] = ()  # printed when it loads, each with its arithmetic
+
+    def setting(self, table: str, key: str, default: Any) -> Any:
+        """One value of [table]; lists come as tuples."""
+        value = self.settings.get(table, {}).get(key, default)
+        return tuple(value) if isinstance(value, list) else value
