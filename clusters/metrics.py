@@ -1,0 +1,84 @@
+"""Whether the limits of a cluster fit the metrics that the benchmarks emit: name, unit and direction.
+
+The metrics come from outside (`clusters` imports nothing of ours). Pass all of them, not only those of the suite
+that runs: a limit on something nobody measures would look like protection and be none.
+
+>>> from clusters.cluster import Cluster
+>>> limit = Limit(name="low", metric="gemm.flop", unit="FLOP/s", floor=1.0, source="contract")
+>>> cluster = Cluster(name="c", path="c.toml", text="", sha256="", limits=(limit,))
+>>> check_metrics(cluster, ["gemm.flops"])
+Traceback (most recent call last):
+    ...
+clusters.table.ClusterError: c.toml [limits.low]: no benchmark emits 'gemm.flop' (do you mean 'gemm.flops'?); ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+
+from clusters.cluster import Cluster
+from clusters.limits import Limit
+from clusters.table import ClusterError, near
+
+GOOD_SIDE = {"higher": "floor", "lower": "ceiling", "equal": "equal"}
+
+
+def check_metrics(cluster: Cluster, names: Iterable[str] | Mapping[str, tuple[str, str]]) -> None:
+    """Refuse limits and exemptions that fit no metric.
+
+    `names` are the metrics of all benchmarks; as a mapping name -> (unit, better), unit and direction are checked
+    too. Raises ClusterError: unknown metric (nearest named), another unit, a floor where lower is better, a ratio
+    of different units.
+    """
+    names = dict(names) if isinstance(names, Mapping) else dict.fromkeys(names, ("", ""))
+    for exemption in cluster.exemptions:
+        _matching(exemption.metric, names, f"{cluster.path} [not_applicable]")
+    for limit in cluster.limits:
+        where = f"{cluster.path} [limits.{limit.name}]"
+        for name in _matching(limit.metric, names, where):
+            unit, better = names[name]
+            if limit.ratio_to:
+                if limit.ratio_to not in names:
+                    raise _unknown(limit.ratio_to, names, f"{where} ratio_to")
+                other = names[limit.ratio_to][0]
+                if unit != other:
+                    raise ClusterError(
+                        f"{where}: {name} is in {unit}, {limit.ratio_to} in {other}: "
+                        f"a ratio needs two metrics of one unit"
+                    )
+            if unit:
+                _check_unit(limit, name, unit, where)
+            if better:
+                _check_direction(limit, name, better, where)
+
+
+def _matching(pattern: str, names: Mapping[str, tuple[str, str]], where: str) -> list[str]:
+    found = [name for name in names if fnmatchcase(name, pattern)]
+    if not found:
+        raise _unknown(pattern, names, where)
+    return found
+
+
+def _unknown(pattern: str, names: Iterable[str], where: str) -> ClusterError:
+    names = sorted(names)
+    family = pattern.split(".")[0]
+    kin = [name for name in names if name.startswith(f"{family}.")]
+    families = sorted({name.split(".")[0] for name in names})
+    shown = f"{family} emits: {', '.join(kin)}" if kin else f"families: {', '.join(families)}"
+    return ClusterError(f"{where}: no benchmark emits {pattern!r}{near(pattern, names)}; {shown}")
+
+
+def _check_unit(limit: Limit, name: str, unit: str, where: str) -> None:
+    if limit.of == "value" and limit.unit != unit:
+        raise ClusterError(f'{where}: unit = "{limit.unit}", but {name} is in {unit}: write the limit in {unit}')
+
+
+def _check_direction(limit: Limit, name: str, better: str, where: str) -> None:
+    """A physical limit bounds the good side, every other one the bad side."""
+    if limit.physical or limit.bound in ("equal", GOOD_SIDE[better]):
+        return
+    raise ClusterError(
+        f"{where}: a {limit.bound} on {name}, where {better} is {'right' if better == 'equal' else 'better'}: "
+        f"write {GOOD_SIDE[better]}, or physical = true for a bound that nothing can pass"
+    )
