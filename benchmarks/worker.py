@@ -1,0 +1,142 @@
+"""One rank: dials the controller, joins the others, measures what it is told, sends records back.
+
+Started by a launcher as `python -m benchmarks.worker`. The main thread measures; a second thread listens, so
+that a rank whose main thread hangs in a collective still says where. An exception ends only its benchmark:
+it is sent, and the rank waits for what the controller decides. When the controller goes away, so do we.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import diagnosis
+from benchmarks.control import ADDRESS, KEY, Channel, Message, dial
+from benchmarks.measurement import Config, Measurement, Subject, decode, encode, now
+from benchmarks.spec import Place, from_config, load_run
+
+if TYPE_CHECKING:
+    from benchmarks.world import World
+
+ORPHANED = 75  # exit status of a rank whose controller is gone
+
+
+def main() -> int:
+    """Serve one controller until it says stop. Returns the exit status."""
+    begun = time.monotonic()
+    channel = dial(os.environ[ADDRESS], os.environ[KEY])
+    handle = diagnosis.arm()
+    channel.send("hello", rank=int(os.environ["RANK"]), node=socket.gethostname(), handle=handle.to_dict())
+    inbox: queue.Queue[Message] = queue.Queue()
+    threading.Thread(target=_listen, args=(channel, inbox, threading.get_ident()), daemon=True).start()
+    start = inbox.get()
+    scratch = scratch_folder(start["token"])
+    try:
+        world = _join(channel, start, scratch, begun)
+        _serve(channel, inbox, world)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return 0
+
+
+def scratch_folder(token: str) -> str:
+    """The folder that the ranks of one launch share on one node; made by whoever comes first."""
+    folder = Path(tempfile.gettempdir()) / f"rackproof-{token}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return str(folder)
+
+
+def measure(config: Config, world: World, *, attempt: int = 1) -> Iterator[Measurement]:
+    """Run one config on this rank: its Measurements with config, attempt, time and conditions filled in.
+
+    The first rank of each node closes with one "conditions" measurement over the whole benchmark.
+    """
+    from benchmarks import conditions  # reads drivers: not wanted by who only imports the worker
+
+    spec, _ = from_config(config)
+    begin = before = conditions.snapshot()
+    started = now()
+    for measurement in load_run(config.benchmark)(spec, world):
+        after = conditions.snapshot()
+        yield replace(
+            measurement, config=config.id, attempt=attempt, started_at=started,
+            conditions={**conditions.delta(before, after), **measurement.conditions},
+        )  # fmt: skip
+        before, started = after, now()
+    if world.rank == world.local_ranks[0]:
+        yield Measurement(
+            metric="conditions", unit="1", better="equal", config=config.id, attempt=attempt, started_at=started,
+            subject=Subject(group="node", node=world.node), conditions=conditions.delta(begin, conditions.snapshot()),
+        )  # fmt: skip
+
+
+def _join(channel: Channel, start: Message, scratch: str, begun: float) -> World:
+    from benchmarks.environment import read_environment  # torch: imported after the hello, so that a slow
+    from benchmarks.world import open_world  # import is told from a rank that never started
+
+    imported = time.monotonic()
+    place = Place(**{k: tuple(v) if isinstance(v, list) else v for k, v in start["place"].items()})
+    world = open_world(place, timeout_s=start["timeout_s"], scratch=scratch)
+    environment = ""
+    if world.rank == world.local_ranks[0]:
+        environment = encode(read_environment(world, start["launch"]))
+    channel.send(
+        "ready", environment=environment, import_s=imported - begun, group_s=time.monotonic() - imported,
+        nodes=list(world.nodes),
+    )  # fmt: skip
+    return world
+
+
+def _serve(channel: Channel, inbox: queue.Queue[Message], world: World) -> None:
+    import torch.distributed as dist
+
+    while (message := inbox.get())["kind"] != "stop":
+        config, attempt = decode(Config, message["config"]), message["attempt"]
+        begin = time.monotonic()
+        try:
+            for measurement in measure(config, world, attempt=attempt):
+                channel.send("record", config=config.id, attempt=attempt, line=encode(measurement))
+        except Exception as error:  # noqa: BLE001 - the rank's boundary: any failure of a benchmark is reported
+            channel.send(
+                "failed", config=config.id, attempt=attempt, reason=f"{type(error).__name__}: {error}",
+                stack=traceback.format_exc(),
+            )  # fmt: skip
+        else:
+            channel.send("done", config=config.id, attempt=attempt, seconds=time.monotonic() - begin)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _listen(channel: Channel, inbox: queue.Queue[Message], main_thread: int) -> None:
+    """Answer `diagnose` at once; hand everything else to the main thread."""
+    while True:
+        try:
+            message = channel.receive()
+        except (EOFError, OSError):
+            os._exit(ORPHANED)  # nobody will read what we measure; the main thread may hang in a collective
+        if message["kind"] == "diagnose":
+            channel.send("report", of=message["of"], **_look(message, main_thread))
+        else:
+            inbox.put(message)
+
+
+def _look(message: Message, main_thread: int) -> dict[str, Any]:
+    handle = diagnosis.Handle(**message["handle"])
+    if handle.pid == os.getpid():
+        return diagnosis.myself(main_thread).to_dict()
+    return diagnosis.examine(handle).to_dict()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

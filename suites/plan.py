@@ -1,0 +1,122 @@
+"""The plan: what a suite expects of a cluster, where each benchmark runs, in what order, at what cost.
+
+A pure function of the cluster file, the suite and the machine's GPUs; nothing is started and torch is not
+imported, so `--plan` answers at once. EXPECTED is made here, whole; a selection only says what is run now.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from benchmarks.inventory import Gpu as InstalledGpu
+from benchmarks.measurement import Config, Expected
+from benchmarks.spec import Place, Spec, from_config, to_config
+from clusters.cluster import Cluster
+from suites.needs import Check
+
+START_S = 60.0  # worst case of one launch, where the cluster file does not say
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Configs in the order they run, what is expected of them, and which check needs which."""
+
+    cluster: Cluster
+    suite: str
+    configs: tuple[Config, ...]
+    expected: tuple[Expected, ...]
+    needed_by: dict[str, tuple[str, ...]]  # test -> config ids
+
+    @property
+    def launches(self) -> int:
+        """Launches of a healthy campaign: one per (environment, world)."""
+        return len({str(c.place) for c in self.configs})
+
+    @property
+    def start_limit_s(self) -> float:
+        """Seconds that one launch may take until all ranks are ready."""
+        return float(self.cluster.setting("campaign", "start_limit_s", START_S))
+
+    @property
+    def worst_case_s(self) -> float:
+        """Seconds if every benchmark and every launch takes as long as it may."""
+        return sum(c.limit_s for c in self.configs) + self.launches * self.start_limit_s
+
+    def bytes_written(self, config: Config) -> int:
+        """Bytes that a config writes to storage, over all its ranks."""
+        spec, place = from_config(config)
+        return int(spec.bytes_written(place))
+
+    def of(self, tests: Iterable[str]) -> list[Config]:
+        """The configs these checks need, in running order."""
+        wanted = {c for test in tests for c in self.needed_by.get(test, ())}
+        return [c for c in self.configs if c.id in wanted]
+
+
+def make_plan(cluster: Cluster, suite: str, checks: Sequence[Check], gpus: Sequence[InstalledGpu]) -> Plan:
+    """The plan of a suite on a cluster whose machine shows `gpus` (none: CPU ranks over gloo).
+
+    Raises ValueError with the cure where the machine cannot be what the cluster file says, or a spec does
+    not fit its place.
+    """
+    device, world = places(cluster, gpus)
+    configs: dict[str, Config] = {}
+    expected: dict[tuple[str, str, str], Expected] = {}
+    needed_by: dict[str, tuple[str, ...]] = {}
+    for check in checks:
+        ids = []
+        for spec in check.specs(cluster):
+            place = device if spec.scope == "device" else world
+            config = to_config(spec, place)
+            configs.setdefault(config.id, config)
+            ids.append(config.id)
+            for one in _expected(spec, place, config, check):
+                expected.setdefault((one.config, *one.key), one)
+        needed_by[check.test] = tuple(dict.fromkeys(ids))
+    if not configs:
+        raise ValueError(f"suite {suite!r} has no checks: choose another with --suite")
+    ordered = [c for _, group in _by_place(configs.values()) for c in group]
+    return Plan(
+        cluster=cluster, suite=suite, configs=tuple(ordered), expected=tuple(expected.values()), needed_by=needed_by
+    )
+
+
+def places(cluster: Cluster, gpus: Sequence[InstalledGpu]) -> tuple[Place, Place]:
+    """Where device benchmarks and where world benchmarks run.
+
+    No GPU: CPU ranks over gloo for both. One GPU in one node: devices on it, the world on CPU ranks over gloo.
+    More: one NCCL rank a GPU for both. Raises ValueError where there are fewer GPUs than the file says.
+    """
+    wanted = len(gpus) if cluster.gpus_per_node is None else cluster.gpus_per_node
+    if cluster.nodes == 1 and wanted > len(gpus):
+        raise ValueError(
+            f"{cluster.name} has {wanted} GPUs a node, this machine shows {len(gpus)}: "
+            f"more ranks than GPUs; run it on such a node, or correct gpus_per_node in {cluster.path}"
+        )
+    cpu = Place(device="cpu", backend="gloo", nodes=cluster.nodes, ranks_per_node=cluster.ranks_per_node)
+    if not wanted:
+        return cpu, cpu
+    if wanted * cluster.nodes == 1:
+        return Place(device="cuda", backend="gloo", nodes=1, ranks_per_node=1), cpu
+    many = Place(device="cuda", backend="nccl", nodes=cluster.nodes, ranks_per_node=wanted)
+    return many, many
+
+
+def _expected(spec: Spec, place: Place, config: Config, check: Check) -> list[Expected]:
+    return [
+        Expected(
+            metric=m.name, unit=m.unit, better=m.better, params=m.params, per=m.per, units=place.units(m.per),
+            config=config.id, test=check.test,
+        )
+        for m in spec.emits(place)
+    ]  # fmt: skip
+
+
+def _by_place(configs: Iterable[Config]) -> list[tuple[str, list[Config]]]:
+    """Configs grouped by place, the places in order of first use: one launch each."""
+    listed = list(configs)
+    first = {str(c.place): i for i, c in reversed(list(enumerate(listed)))}
+    ordered = sorted(listed, key=lambda c: first[str(c.place)])
+    return [(key, list(group)) for key, group in itertools.groupby(ordered, key=lambda c: str(c.place))]
