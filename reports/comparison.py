@@ -1,0 +1,56 @@
+"""When two numbers of two runs may be compared: the comparison key.
+
+The key is metric, params, SKU, ranks and backend, and for what spans nodes the node count. Driver, NCCL,
+torch and firmware are not in it: they are what changes overnight, and the comparison is there to show
+what that did.
+
+>>> len(baseline_of([], Evidence([]), configs={}, scope={}))
+0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from benchmarks.measurement import Config, Expected, Scalar, params_key
+from reports.evidence import Evidence
+from reports.statistics import Estimate, estimate, median
+
+Key = tuple[str, ...]
+Baseline = Mapping[Key, Estimate]
+NODE_LOCAL = ("rank", "node")  # metrics of one device or node: how many others there are does not matter
+
+
+def comparison_key(expected: Expected, *, configs: Mapping[str, Config], scope: Mapping[str, Scalar]) -> Key:
+    """What must agree before two values of one metric are compared."""
+    place = configs[expected.config].place if expected.config in configs else {}
+    across = () if expected.per in NODE_LOCAL else (str(place.get("nodes", "")), str(expected.units))
+    return (
+        expected.metric, params_key(expected.params), expected.unit, expected.better, str(scope.get("sku", "")),
+        str(place.get("backend", "")), str(place.get("device", "")), str(place.get("ranks_per_node", "")), *across,
+    )  # fmt: skip
+
+
+def baseline_of(
+    expected: Iterable[Expected], evidence: Evidence, *,
+    configs: Mapping[str, Config], scope: Mapping[str, Scalar],
+) -> dict[Key, Estimate]:  # fmt: skip
+    """What a run gives later runs to be held against: per key the median over its units.
+
+    Its interval is the median over the units' intervals. What was not soundly measured is left out.
+    """
+    found = {}
+    for e in expected:
+        attempts = evidence.attempts(e)
+        if attempts and not attempts[-1].problem:
+            units = [estimate(unit.samples) for unit in attempts[-1].units]
+            found[comparison_key(e, configs=configs, scope=scope)] = typical(units)
+    return found
+
+
+def typical(units: list[Estimate]) -> Estimate:
+    """The median unit: median of the medians and of both ends of their intervals."""
+    return Estimate(
+        median([u.median for u in units]), median([u.low for u in units]), median([u.high for u in units]),
+        min(u.n for u in units),
+    )  # fmt: skip

@@ -1,0 +1,259 @@
+"""What was really measured of one expected number: its units, attempt by attempt, or why it cannot count.
+
+Here a run fails closed. A record that is absent, an error, cut short, doubled, not finite, of another
+unit or taken under disqualifying conditions becomes a Problem; only what passes all of that is handed to
+the limits (reports/judge.py). No limit is looked at here.
+
+>>> e = Expected(metric="gemm.flops", unit="FLOP/s", better="higher", config="c", test="t")
+>>> Evidence([]).attempts(e)
+[]
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from benchmarks.measurement import Event, Expected, Measurement
+
+CONDITIONS = "conditions"  # metric of the per-node records that hold nothing but conditions
+POSITIVE = ("s", "B/s", "FLOP/s", "1/s")  # units of which nothing real is zero or negative
+SHOWN = 8  # so many units are named in a reason; the rest is counted
+
+
+class Problem(NamedTuple):
+    """Why an attempt cannot be judged."""
+
+    status: str  # missing | error | impossible
+    reason: str
+
+
+class Unit(NamedTuple):
+    """One rank, pair, node or world with its samples."""
+
+    identity: tuple[Any, ...]
+    label: str
+    node: str
+    samples: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One try at an expected number; more repetitions of a noisy check count as the same try."""
+
+    numbers: tuple[int, ...]
+    units: tuple[Unit, ...] = ()
+    problem: Problem | None = None
+
+    @property
+    def number(self) -> int:
+        """The attempt it began as."""
+        return self.numbers[0]
+
+
+class Evidence:
+    """The measurements and errors of a run, found again by what was expected."""
+
+    def __init__(self, measurements: Iterable[Measurement], errors: Iterable[Event] = ()) -> None:
+        self.by_key: dict[tuple[str, tuple[str, str]], list[Measurement]] = defaultdict(list)
+        self.disqualified: dict[tuple[str, int], list[str]] = defaultdict(list)
+        self.errors: dict[str, dict[int, str]] = defaultdict(dict)
+        for m in measurements:
+            self.by_key[m.config, m.key].append(m)
+            if found := m.conditions.get("disqualified"):
+                where = m.subject.node or m.subject.label
+                causes = found if isinstance(found, list | tuple) else [found]
+                self.disqualified[m.config, m.attempt] += [f"{cause} on {where}" for cause in causes]
+        for event in errors:
+            config, number = event.detail.get("config"), event.detail.get("attempt", 1)
+            self.errors[str(config)].setdefault(number, str(event.detail.get("reason") or "no reason recorded"))
+
+    def attempts(self, expected: Expected) -> list[Attempt]:
+        """Every attempt at `expected`, oldest first; the last one decides. None: it was never tried.
+
+        An error of its whole config explains why there is no record; it does not undo a record that came.
+        """
+        records: dict[int, list[Measurement]] = defaultdict(list)
+        for m in self.by_key.get((expected.config, expected.key), ()):
+            records[m.attempt].append(m)
+        errors = self.errors.get(expected.config, {})
+        if not records:
+            return [Attempt(numbers=(n,), problem=Problem("error", errors[n])) for n in sorted(errors)]
+        groups: list[list[int]] = []
+        for number in sorted(records):
+            pooled = all(m.notes.get("pool") is True for m in records[number])
+            if pooled and groups:
+                groups[-1].append(number)
+            else:
+                groups.append([number])
+        return [self._attempt(expected, tuple(group), records, errors) for group in groups]
+
+    def _attempt(
+        self,
+        expected: Expected,
+        numbers: tuple[int, ...],
+        records: dict[int, list[Measurement]],
+        errors: dict[int, str],
+    ) -> Attempt:
+        found = [records[number] for number in numbers]
+        causes = [cause for number in numbers for cause in self.disqualified.get((expected.config, number), ())]
+        if causes:
+            named = f"disqualified: {listed(list(dict.fromkeys(causes)))}"
+            return Attempt(numbers=numbers, problem=Problem("error", named))
+        problem = next((p for ms in found for m in ms if (p := _record_problem(expected, m))), None)
+        if problem:
+            return Attempt(numbers=numbers, problem=problem)
+        batches = [[unit for m in ms for unit in _units(expected, m)] for ms in found]
+        problem = next((p for units in batches if (p := _double(units))), None)
+        units = batches[0] if len(batches) == 1 else _pooled(batches)
+        problem = problem or _absent(expected, units) or _sample_problem(expected, units)
+        if problem and problem.status == "missing" and numbers[-1] in errors:
+            problem = Problem("error", f"{errors[numbers[-1]]} ({problem.reason})")
+        return Attempt(numbers=numbers, units=tuple(units), problem=problem)
+
+
+def listed(names: Sequence[object]) -> str:
+    """Names in one line, at most SHOWN of them.
+
+    >>> listed([1, 2, 3])
+    '1, 2, 3'
+    """
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(str(name) for name in names[:SHOWN]) + more
+
+
+def _record_problem(expected: Expected, m: Measurement) -> Problem | None:
+    """What is wrong with the record itself, before its samples are read."""
+    who = m.subject.label
+    if m.outcome != "ok":
+        said = m.reason or f"outcome {m.outcome!r} without a reason"
+        return Problem("error", said if who == "world" else f"{who}: {said}")
+    if m.unit != expected.unit:
+        return Problem("error", f"{who}: measured in {m.unit!r}, expected in {expected.unit!r}")
+    if m.better != expected.better:
+        return Problem("error", f"{who}: measured as {m.better!r} is better, expected as {expected.better!r}")
+    if "samples" not in m.columns:
+        return None
+    if m.samples:
+        return Problem("error", f"{who}: samples both as a list and as a table: which one counts is not said")
+    if expected.per not in ("rank", "pair", "node"):
+        return Problem("error", f"{who}: a table of samples where one {expected.per} was expected")
+    rows = len(m.columns["samples"])
+    for name in _identity_columns(expected.per):
+        if len(m.columns.get(name, ())) != rows:
+            return Problem("error", f"table column {name!r} has {len(m.columns.get(name, ()))} rows of {rows}")
+        if any(type(value) is not int and type(value) is not str for value in m.columns[name]):
+            return Problem("error", f"table column {name!r} holds something that names no {expected.per}")
+    if any(not isinstance(row, list | tuple) for row in m.columns["samples"]):
+        return Problem("error", "a row of the table's samples is no list")
+    return None
+
+
+def _identity_columns(per: str) -> tuple[str, ...]:
+    return {"rank": ("rank",), "pair": ("a", "b"), "node": ("node",)}[per]
+
+
+def _units(expected: Expected, m: Measurement) -> list[Unit]:
+    """The units of one record: its table's rows, or itself."""
+    if "samples" not in m.columns:
+        subject = m.subject
+        identity = {"rank": (subject.rank,), "pair": tuple(subject.link), "node": (subject.node,)}.get(expected.per, ())
+        return [Unit(identity, subject.label, subject.node, m.samples)]
+    identities = zip(*(m.columns[name] for name in _identity_columns(expected.per)), strict=True)
+    rows = m.columns["samples"]
+    nodes = m.columns.get("node") or [m.subject.node] * len(rows)
+    return [
+        Unit(identity, _label(expected.per, identity), node, tuple(row))
+        for identity, node, row in zip(identities, nodes, rows, strict=False)
+    ]
+
+
+def _label(per: str, identity: tuple[Any, ...]) -> str:
+    if per == "pair":
+        return f"{identity[0]}->{identity[1]}"
+    return f"rank {identity[0]}" if per == "rank" else str(identity[0])
+
+
+def _pooled(batches: list[list[Unit]]) -> list[Unit]:
+    """The units of several batches of repetitions, each with all its samples."""
+    merged: dict[tuple[Any, ...], Unit] = {}
+    for unit in (unit for batch in batches for unit in batch):
+        first = merged.get(unit.identity)
+        merged[unit.identity] = first._replace(samples=first.samples + unit.samples) if first else unit
+    return list(merged.values())
+
+
+def _double(units: list[Unit]) -> Problem | None:
+    counts = Counter(unit.identity for unit in units)
+    if len(counts) == len(units):
+        return None
+    twice = [unit.label for unit in units if counts[unit.identity] > 1]
+    return Problem("missing", f"reported more than once, so one stands for another: {listed(sorted(set(twice)))}")
+
+
+def _absent(expected: Expected, units: list[Unit]) -> Problem | None:
+    """Units that should be there and are not, or are there and cannot be."""
+    if expected.units < 1:
+        return Problem("missing", "expected of no unit at all: a check of nothing proves nothing")
+    there = {unit.identity for unit in units}
+    if expected.per == "node" and "" not in {unit.identity[0] for unit in units} and len(there) == expected.units:
+        return None
+    if expected.per in ("world", "node"):
+        return None if expected.per == "world" and len(there) == expected.units else _counted(expected, units)
+    wanted = _wanted(expected)
+    if wanted is None:
+        return Problem("missing", f"{expected.units} pairs are no whole set of pairs n(n-1)")
+    if there == wanted:
+        return None
+    said = []
+    if lost := sorted(wanted - there):
+        said.append(f"{len(lost)} of {len(wanted)} missing: {listed([_label(expected.per, i) for i in lost])}")
+    if strange := [unit.label for unit in units if unit.identity not in wanted]:
+        said.append(f"not one of the {len(wanted)}: {listed(strange)}")
+    return Problem("missing", "; ".join(said))
+
+
+def _counted(expected: Expected, units: list[Unit]) -> Problem:
+    there = listed(sorted({unit.label or "a node without a name" for unit in units}))
+    noun = expected.per if expected.units == 1 else f"{expected.per}s"
+    return Problem("missing", f"expected {expected.units} {noun}, got {len(units)}: {there}")
+
+
+def _wanted(expected: Expected) -> set[tuple[Any, ...]] | None:
+    if expected.per == "rank":
+        return {(rank,) for rank in range(expected.units)}
+    n = (1 + math.isqrt(1 + 4 * expected.units)) // 2
+    if n * (n - 1) != expected.units:
+        return None
+    return {(a, b) for a in range(n) for b in range(n) if a != b}
+
+
+def _sample_problem(expected: Expected, units: list[Unit]) -> Problem | None:
+    """Samples that no sound measurement has; the first kind found is told with every unit that has it."""
+    positive = expected.unit in POSITIVE
+    bad: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for unit in units:
+        if kind := _bad_samples(unit.samples, positive):
+            bad[kind].append(unit.label)
+    if not bad:
+        return None
+    (status, what), labels = min(bad.items(), key=lambda item: item[0][0])
+    return Problem(status, f"{what}: {listed(labels)}")
+
+
+def _bad_samples(samples: tuple[Any, ...], positive: bool) -> tuple[str, str] | None:
+    if not samples:
+        return "error", "no samples"
+    for value in samples:
+        if type(value) is not float and type(value) is not int:
+            return "error", f"a sample that is no number ({value!r:.20})"
+        if value != value:
+            return "error", "a sample is NaN"
+        if value in (math.inf, -math.inf):
+            return "error", "a sample is infinite"
+        if positive and value <= 0:
+            return "impossible", "a time or rate of zero or less"
+    return None

@@ -1,0 +1,181 @@
+"""A run folder, read back: its head, its cluster file, its records, and what they amount to.
+
+    RUN/run.json            the Run: what was expected, written before anything is measured
+    RUN/cluster.toml        the cluster file as it was; its hash is in the Run
+    RUN/measurements.jsonl  one Measurement a line, appended as they come
+    RUN/environments.jsonl  one Environment per node and launch
+    RUN/events.jsonl        launches, batches, errors, the end
+
+A line that was cut short by a crash can only be the last one: it is dropped and said so. Anything else
+that does not read is a RunError. Nothing is ever written here.
+
+>>> load("no/such/run")
+Traceback (most recent call last):
+reports.runs.RunError: no/such/run: no such run folder; list those there are: ls runs
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import TypeVar
+
+from benchmarks.measurement import Environment, Event, Measurement, RecordError, Run, Verdict, decode
+from clusters import loader
+from clusters.cluster import Cluster
+from reports.comparison import Baseline
+from reports.judge import explain, judge
+
+HEAD, CLUSTER = "run.json", "cluster.toml"
+MEASUREMENTS, ENVIRONMENTS, EVENTS = "measurements.jsonl", "environments.jsonl", "events.jsonl"
+CAMPAIGN = ("launch", "batch", "error", "selected", "interrupted", "resumed", "retest", "noise", "ended")
+
+T = TypeVar("T")
+
+
+class RunError(ValueError):
+    """A folder that is no readable run; the message says which line and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredRun:
+    """Everything a run folder holds."""
+
+    run: Run
+    cluster: Cluster
+    measurements: tuple[Measurement, ...]
+    environments: tuple[Environment, ...]
+    events: tuple[Event, ...]
+    warnings: tuple[str, ...]
+    folder: Path
+
+    def verdicts(self, *, today: date, baseline: Baseline | None = None) -> list[Verdict]:
+        """The judge's verdicts on this run, by its own cluster file."""
+        return judge(
+            self.run,
+            self.measurements,
+            self.cluster.limits,
+            waivers=self.cluster.waivers,
+            exemptions=self.cluster.exemptions,
+            baseline=baseline,
+            today=today,
+            again=lambda e: f"pytest {e.test} --resume {self.folder} --retest failed",
+            errors=self.errors,
+        )
+
+    def outcome(self, verdicts: Iterable[Verdict]) -> str:
+        """REJECTED, INCOMPLETE, CONDITIONAL or ACCEPTED."""
+        return self.explain(verdicts)[0]
+
+    def explain(self, verdicts: Iterable[Verdict]) -> tuple[str, list[str]]:
+        """The outcome and the reasons for it."""
+        return explain(verdicts, selected_all=self.selected_all, ended=self.ended)
+
+    @property
+    def errors(self) -> list[Event]:
+        """What befell whole configs: ranks that died, hung or raised."""
+        return [event for event in self.events if event.kind == "error"]
+
+    @property
+    def selected_all(self) -> bool:
+        """Whether any of its campaigns ran everything the suite holds; what still lacks is missing anyway."""
+        return any(event.kind == "selected" and event.detail.get("all") is True for event in self.events)
+
+    @property
+    def ended(self) -> bool:
+        """Whether its last campaign came to its end."""
+        campaign = [event.kind for event in self.events if event.kind in CAMPAIGN]
+        return bool(campaign) and campaign[-1] == "ended"
+
+    @functools.cached_property
+    def latest_environments(self) -> dict[str, Environment]:
+        """Per node, what it was in its last launch."""
+        return {e.node: e for e in sorted(self.environments, key=lambda e: e.launch)}
+
+
+def load(folder: str | Path) -> StoredRun:
+    """Read a run folder.
+
+    Raises RunError for a folder that is none, is empty, was written by a newer version, or holds a line
+    that does not read; and where the kept cluster file is not the one the run was started with.
+    """
+    path = Path(folder)
+    run = _head(path)
+    warnings: list[str] = []
+    return StoredRun(
+        run=run,
+        cluster=_cluster(path, run),
+        measurements=_records(Measurement, path / MEASUREMENTS, warnings),
+        environments=_records(Environment, path / ENVIRONMENTS, warnings),
+        events=_records(Event, path / EVENTS, warnings),
+        warnings=tuple(warnings),
+        folder=path,
+    )
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder looks like a run."""
+    return (folder / HEAD).is_file()
+
+
+def _head(path: Path) -> Run:
+    if not path.is_dir():
+        raise RunError(f"{path}: no such run folder; list those there are: ls {path.parent}")
+    head = path / HEAD
+    if not head.is_file():
+        what = "an empty folder" if not any(path.iterdir()) else f"no run folder: it holds no {HEAD}"
+        raise RunError(f"{path}: {what}; name the folder that pytest suites printed at its end")
+    try:
+        return decode(Run, head.read_bytes())
+    except RecordError as error:
+        raise RunError(f"{head}: {error}; the head of a run is never rewritten: measure again if it was cut") from None
+
+
+def _cluster(path: Path, run: Run) -> Cluster:
+    """The cluster file kept in the run, proven to be the one it was started with."""
+    kept = path / CLUSTER
+    if not kept.is_file():
+        raise RunError(f"{path}: {CLUSTER} is gone, so nothing says what the limits were; put back {run.cluster}")
+    digest = hashlib.sha256(kept.read_bytes()).hexdigest()
+    if digest != run.cluster_sha256:
+        raise RunError(
+            f"{kept}: not the file this run was started with (sha256 {digest[:12]}, run.json says "
+            f"{run.cluster_sha256[:12]}); put back the copy of {run.cluster}"
+        )
+    try:
+        return loader.load(str(kept))
+    except loader.ClusterError as error:
+        raise RunError(f"{error}; judge it with the version of this suite that measured it ({run.revision})") from None
+
+
+def _records(cls: type[T], path: Path, warnings: list[str]) -> tuple[T, ...]:
+    """The records of one file; a last line without its end is dropped with a warning."""
+    if not path.is_file():
+        return ()
+    lines = path.read_bytes().split(b"\n")
+    if not lines[-1].strip():
+        lines.pop()
+    records = []
+    for number, line in enumerate(lines, 1):
+        try:
+            records.append(decode(cls, line))
+        except RecordError as error:
+            if number == len(lines) and _is_cut(line):
+                warnings.append(f"{path.name}: line {number} was cut short and is dropped ({len(line)} bytes)")
+            else:
+                raise RunError(f"{path}:{number}: {error}; move that line out of the file and look at it") from None
+    return tuple(records)
+
+
+def _is_cut(line: bytes) -> bool:
+    """Whether a line is no JSON at all, as a writer leaves it that is stopped inside it."""
+    try:
+        json.loads(line)
+    except ValueError:
+        return True
+    return False
