@@ -1,0 +1,1 @@
+"""Training: steps of the reference model, first proven correct, then timed."""

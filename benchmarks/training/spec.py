@@ -1,0 +1,103 @@
+"""What the training benchmark is asked, and what it promises to emit. No torch here.
+
+A step is proven before it is timed: a small model with the same layout and schedule is held against a
+single process in float64. Only then are steps of the asked model timed.
+
+>>> from benchmarks.spec import Place
+>>> [m.name for m in Training().emits(Place(ranks_per_node=4))][0]
+'training.loss_error'
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from benchmarks.measurement import Metric, Scalar
+from benchmarks.spec import Place
+from reference_model.job import Job
+from reference_model.layout import Layout
+from reference_model.shape import shape_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """Training steps of one model in one layout."""
+
+    benchmark: ClassVar[str] = "training"
+    scope: ClassVar[str] = "world"
+
+    model: str = "tiny"  # tiny | 8b | 70b | 405b
+    layers: int = 0  # use only so many layers, each of full size; 0: all
+    layout: str = "auto"  # "tp2,pp2,dp1"; "auto" exercises what the number of ranks allows
+    sequence: int = 128  # tokens in one sequence
+    micro_batch: int = 2  # sequences in one micro-batch
+    micro_batches: int = 4  # micro-batches of each data parallel rank in one step
+    schedule: str = "1f1b"  # gpipe | 1f1b | interleaved | looped-bfs | zero-bubble | zbv | dualpipev
+    stages_per_rank: int = 1  # pipeline stages on one rank
+    recompute: str = "none"  # none | full: activations are computed again in the backward pass
+    compile: str = ""  # backend of torch.compile for every block ("inductor"); empty: eager
+    dtype: str = "auto"  # of the products: bf16 | fp32 | fp64; "auto": bf16 on GPUs, else fp32
+    steps: int = 8  # timed steps
+    warmup: int = 2  # steps before them; the first pipeline step is never timed
+    seed: int = 0  # of weights and tokens
+    limit_s: float = 180.0
+
+    def job(self, place: Place) -> Job:
+        """The job it becomes there. ValueError with a cure where it cannot run."""
+        layout = Layout.auto(place.ranks) if self.layout == "auto" else Layout.parse(self.layout)
+        if layout.ranks != place.ranks:
+            raise ValueError(
+                f"layout {layout} needs {layout.ranks} ranks and there are {place.ranks}: "
+                f'use tp x pp x dp = {place.ranks}, or "auto" (here {Layout.auto(place.ranks)})'
+            )
+        shape = shape_of(self.model)
+        job = Job(
+            shape=shape.cut(self.layers) if self.layers else shape, layout=layout, sequence=self.sequence,
+            micro_batch=self.micro_batch, micro_batches=self.micro_batches, schedule=self.schedule,
+            stages_per_rank=self.stages_per_rank, recompute=self.recompute, compile=self.compile, seed=self.seed,
+        )  # fmt: skip
+        job.check()
+        return job
+
+    def check(self, place: Place) -> None:
+        """Raise ValueError, with a cure, where this cannot run at `place`. Costs nothing: no rank is needed."""
+        self.job(place)
+        if self.dtype not in ("auto", "bf16", "fp32", "fp64"):
+            raise ValueError(f"no dtype {self.dtype!r} for training: use auto, bf16, fp32 or fp64")
+        if self.steps < 1 or self.warmup < 1:
+            raise ValueError("training needs one timed step and one before it or more: raise steps and warmup to 1")
+
+    def dtype_at(self, place: Place) -> str:
+        """The products' type there."""
+        if self.dtype != "auto":
+            return self.dtype
+        return "bf16" if place.device == "cuda" else "fp32"
+
+    def emits(self, place: Place) -> list[Metric]:
+        """Errors of the proof, then the speed of the step."""
+        self.check(place)
+        return list(self.metrics(place).values())
+
+    def metrics(self, place: Place) -> dict[str, Metric]:
+        """Every metric, by the last part of its name."""
+        job = self.job(place)
+        params: dict[str, Scalar] = {
+            "model": job.shape.label, "layout": str(job.layout), "sequence": job.sequence, "batch": job.batch,
+            "schedule": job.schedule if job.layout.pp > 1 else "none", "dtype": self.dtype_at(place),
+        }  # fmt: skip
+        if job.recompute != "none":
+            params["recompute"] = job.recompute
+        if job.compile:
+            params["compile"] = job.compile
+        return {
+            "loss_error": Metric(name="training.loss_error", unit="1", better="lower", params=params),
+            "gradient_error": Metric(name="training.gradient_error", unit="1", better="lower", params=params),
+            "step.time": Metric(name="training.step.time", unit="s", better="lower", params=params),
+            "tokens_rate": Metric(name="training.tokens_rate", unit="1/s", better="higher", params=params),
+            "flops": Metric(name="training.flops", unit="FLOP/s", better="higher", params=params),
+        }
+
+    def bytes_written(self, place: Place) -> int:  # noqa: ARG002 (part of the contract)
+        """Nothing goes to storage."""
+        return 0

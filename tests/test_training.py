@@ -1,0 +1,141 @@
+"""The training benchmark: what it refuses before ranks start, and what it measures on four ranks.
+
+Run as a script, this file is the ranks' program: one process that forks them, so that torch is imported once.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.spec import Place
+from benchmarks.training.spec import Training
+
+RANKS = 4
+LIMIT_S = 240
+
+
+def place(ranks=RANKS):
+    return Place(ranks_per_node=ranks)
+
+
+class TestSpec:
+    def test_a_plan_needs_no_torch(self):
+        code = (
+            "import sys; from benchmarks.spec import Place; from benchmarks.training.spec import Training;"
+            "Training().emits(Place(ranks_per_node=4)); assert 'torch' not in sys.modules"
+        )
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+    def test_the_layout_of_the_result_is_the_one_that_ran(self):
+        (params,) = {json.dumps(m.params) for m in Training().emits(place())}
+        assert json.loads(params)["layout"] == "tp2,pp2,dp1"
+
+    def test_a_cut_model_is_never_called_whole(self):
+        spec = Training(model="70b", layers=4, sequence=8192)
+        assert {m.params["model"] for m in spec.emits(place())} == {"70b (4 of 80 layers)"}
+
+    @pytest.mark.parametrize(
+        ("fields", "cure"),
+        [
+            ({"layout": "tp2,pp4,dp1"}, "needs 8 ranks and there are 4"),
+            ({"layout": "pp4", "micro_batches": 2}, "use 4 or more"),
+            ({"model": "7b"}, "there are tiny, 8b"),
+            ({"dtype": "fp8"}, "use auto, bf16"),
+            ({"steps": 0}, "raise steps"),
+        ],
+    )
+    def test_what_cannot_run_is_refused_before_ranks_start(self, fields, cure):
+        with pytest.raises(ValueError, match=cure):
+            Training(**fields).check(place())
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """Measurements by case and metric, from one launch of four ranks."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {(line["case"], line["metric"]): line for line in lines}
+
+
+@pytest.mark.slow
+class TestFourRanks:
+    def test_what_was_promised_is_delivered(self, measured):
+        promised = {m.name for m in Training().emits(place())}
+        assert {metric for case, metric in measured if case == "right"} == promised
+        assert all(line["outcome"] == "ok" for (case, _), line in measured.items() if case == "right")
+
+    def test_a_layout_agrees_with_one_process(self, measured):
+        assert measured["right", "training.loss_error"]["samples"][0] < 1e-12
+        assert measured["right", "training.gradient_error"]["samples"][0] < 1e-12
+
+    def test_there_is_a_sample_for_every_timed_step(self, measured):
+        times = measured["right", "training.step.time"]
+        assert len(times["samples"]) == 3
+        assert min(times["samples"]) > 0
+        rates = measured["right", "training.tokens_rate"]["samples"]
+        assert rates == pytest.approx([8 * 32 / s for s in times["samples"]])
+
+    def test_a_wrong_step_is_found_and_its_speed_is_not_reported(self, measured):
+        """Planted: the loss of a micro-batch is averaged over its own tokens, not over the step's."""
+        assert measured["averaged twice", "training.loss_error"]["samples"][0] == pytest.approx(3.0)
+        assert measured["averaged twice", "training.gradient_error"]["samples"][0] == pytest.approx(3.0)
+        for name in ("step.time", "tokens_rate", "flops"):
+            line = measured["averaged twice", f"training.{name}"]
+            assert line["outcome"] == "error"
+            assert "the step is wrong" in line["reason"]
+
+    def test_a_gradient_that_is_zero_or_no_number_is_an_error(self, measured):
+        assert measured["no embedding gradient", "training.gradient_error"]["samples"] == [1.0]
+        assert "embedding.weight" in measured["no embedding gradient", "training.gradient_error"]["worst"]
+        assert measured["nan", "training.gradient_error"]["samples"] == [float("inf")]
+
+
+def measure(rank: int, port: int) -> None:
+    """One rank: every case after the other; rank 0 prints what it measured."""
+    import torch
+
+    from benchmarks.training.run import run
+    from benchmarks.world import open_world
+    from reference_model.trainer import Trainer
+
+    torch.set_num_threads(1)
+    os.environ |= {
+        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(RANKS),
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+    }  # fmt: skip
+    world = open_world(place(), timeout_s=60)
+    honest = Trainer._loss, Trainer.gradients
+    plants = {
+        "right": {},
+        "averaged twice": {"_loss": lambda self, *pair: honest[0](self, *pair) * self.job.micro_batches},
+        "no embedding gradient": {"gradients": lambda self: changed(honest[1](self), "embedding.weight", 0.0)},
+        "nan": {"gradients": lambda self: changed(honest[1](self), "norm.weight", float("nan"))},
+    }
+    for case, plant in plants.items():
+        Trainer._loss, Trainer.gradients = plant.get("_loss", honest[0]), plant.get("gradients", honest[1])
+        for m in run(Training(sequence=32, steps=3, warmup=1), world):
+            line = {"case": case, "metric": m.metric, "samples": m.samples, "outcome": m.outcome, "reason": m.reason}
+            print(json.dumps({**line, "worst": m.notes.get("worst", "")}), flush=True)
+
+
+def changed(gradients, name, factor):
+    """The same gradients with one multiplied by `factor`, where this rank has it."""
+    return {k: g * factor if k == name else g for k, g in gradients.items()}
+
+
+if __name__ == "__main__":
+    from torch.multiprocessing import start_processes
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        free_port = probe.getsockname()[1]
+    start_processes(measure, (free_port,), nprocs=RANKS, start_method="fork")
