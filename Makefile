@@ -17,7 +17,7 @@ PYTHON ?=
 # Named, the interpreter's packages are used; else the first that is new enough.
 BASE := $(or $(PYTHON),$(shell for p in python3 python3.13 python3.12 python3.11; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done),python3)
-SETUP = $(BASE) environment.py $(if $(PYTHON),--reuse) $(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) \
+SETUP = $(BASE) installation.py $(if $(PYTHON),--reuse) $(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) \
   $(if $(WHEELHOUSE),--wheelhouse $(WHEELHOUSE))
 RUN = .venv/bin/python -m
 

@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-import environment
+import installation
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("clusters", "benchmarks", "reference_model", "suites", "reports")
@@ -48,7 +48,7 @@ def modules() -> dict[str, str]:
 
 def asked(*extras: str) -> list[Requirement]:
     """The requirements of pyproject.toml."""
-    return [Requirement(line) for line in environment.requirements(list(extras))]
+    return [Requirement(line) for line in installation.requirements(list(extras))]
 
 
 def map_of_readme() -> dict[str, str]:
@@ -69,7 +69,7 @@ def test_make_help_lists_every_target() -> None:
 
 
 def test_every_requirement_is_pinned_within_its_range() -> None:
-    pins = environment.read_constraints(environment.constraints())
+    pins = installation.read_constraints(installation.constraints())
     for requirement in asked("dev"):
         pin = Requirement(pins[requirement.name])
         (version,) = pin.specifier
@@ -79,7 +79,7 @@ def test_every_requirement_is_pinned_within_its_range() -> None:
 
 def test_what_requirements_bring_along_is_pinned_too() -> None:
     """But for torch's CUDA libraries: torch itself names them exactly, and each build names others."""
-    pins = environment.read_constraints(environment.constraints())
+    pins = installation.read_constraints(installation.constraints())
     todo, seen = asked("dev"), set()
     while todo:
         name = canonicalize_name(todo.pop().name)
@@ -92,30 +92,30 @@ def test_what_requirements_bring_along_is_pinned_too() -> None:
 
 
 def test_constraints_hold_nothing_twice_and_only_releases() -> None:
-    lines = [line for line in environment.constraints().splitlines() if line and not line.startswith("#")]
-    assert len(lines) == len(environment.read_constraints(environment.constraints()))
+    lines = [line for line in installation.constraints().splitlines() if line and not line.startswith("#")]
+    assert len(lines) == len(installation.read_constraints(installation.constraints()))
     assert not any(Version(line.split("==")[1]).is_prerelease for line in lines)
 
 
 def test_packages_that_stay_are_not_pinned() -> None:
     """A reused interpreter's torch must not be replaced because the pin is another version."""
-    assert environment.pins_without(["torch"], "torch==2.13.0\n# why\nnumpy==2.4.6  # this") == ["numpy==2.4.6"]
+    assert installation.pins_without(["torch"], "torch==2.13.0\n# why\nnumpy==2.4.6  # this") == ["numpy==2.4.6"]
 
 
 def test_a_changed_pin_sets_up_again_and_a_changed_comment_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = environment.asked_for()
-    text = environment.constraints()
-    monkeypatch.setattr(environment, "constraints", lambda: "# another word\n" + text)
-    assert environment.asked_for() == before
-    monkeypatch.setattr(environment, "constraints", lambda: text.replace("torch==2.13.0", "torch==2.13.1"))
-    assert environment.asked_for() != before
+    before = installation.asked_for()
+    text = installation.constraints()
+    monkeypatch.setattr(installation, "constraints", lambda: "# another word\n" + text)
+    assert installation.asked_for() == before
+    monkeypatch.setattr(installation, "constraints", lambda: text.replace("torch==2.13.0", "torch==2.13.1"))
+    assert installation.asked_for() != before
 
 
 def test_an_old_interpreter_is_refused_with_the_cure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 9, 2))
-    assert environment.main([]) == 4
+    assert installation.main([]) == 4
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "is Python 3.9" in said and "PYTHON=/path/to/python3.11 make accept" in said
@@ -125,7 +125,7 @@ def test_an_interpreter_without_venv_is_refused_with_the_cure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "ensurepip", None)
-    assert environment.main([]) == 4
+    assert installation.main([]) == 4
     assert "apt-get install python3-venv" in capsys.readouterr().err
 
 
@@ -136,7 +136,7 @@ def test_what_the_rooms_import_is_asked_for() -> None:
     distributions = importlib.metadata.packages_distributions()
     stray = set()
     for path, source in modules().items():
-        for name in imported(ast.parse(source)) - set(sys.stdlib_module_names) - {*ROOMS, "tests", "environment"}:
+        for name in imported(ast.parse(source)) - set(sys.stdlib_module_names) - {*ROOMS, "tests", "installation"}:
             owners = {canonicalize_name(owner) for owner in distributions.get(name, [name])}
             if not owners & (declared | {"packaging", "setuptools"}):
                 stray.add(f"{path}: {name}")
