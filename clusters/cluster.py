@@ -24,6 +24,7 @@ class Gpu:
     memory_bandwidth: float  # B/s
     nvlink_bandwidth: float  # B/s per GPU, one direction; 0 where there is none
     source: str
+    nvls: bool = False  # its NVLink switch reduces and multicasts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,8 @@ class Network:
     nics_per_node: int = 0
     nic_rate: float = 0.0  # B/s of one NIC, one direction
     oversubscription: float = 1.0
+    in_network: bool = False  # its switches reduce (SHARP)
+    source: str = ""
 
     @property
     def node_rate(self) -> float:
@@ -54,6 +57,7 @@ class Cluster:
     ranks_per_node: int = 1  # of CPU ranks; with GPUs, one rank a GPU
     gpus_per_node: int | None = None  # None: as many as the machine has (local only)
     gpu: Gpu | None = None
+    nodes_per_domain: int = 1  # nodes that one NVLink domain joins: 18 in an NVL72
     network: Network = field(default_factory=Network)
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     limits: tuple[Limit, ...] = ()

@@ -17,7 +17,7 @@ from clusters.cluster import Gpu
 from clusters.table import ClusterError, Table, near, read
 
 FACTS = Path(__file__).with_name("hardware.toml")
-KEYS = ("names", "bf16_flops", "memory_bytes", "memory_bandwidth", "nvlink_bandwidth", "source", "date")
+KEYS = ("names", "bf16_flops", "memory_bytes", "memory_bandwidth", "nvlink_bandwidth", "nvls", "source", "date")
 
 
 @functools.cache
@@ -70,4 +70,5 @@ def _gpu(sku: str, table: Table) -> Gpu:
         memory_bandwidth=table.positive("memory_bandwidth", 0),
         nvlink_bandwidth=table.number("nvlink_bandwidth"),
         source=table.stated("source", example="datasheet of the vendor"),
+        nvls=table.flag("nvls", False),
     )

@@ -25,7 +25,7 @@ __all__ = ["ClusterError", "check_metrics", "known", "load"]
 FOLDER = Path(__file__).parent
 SETTINGS = ("gemm", "memory", "collectives", "links", "checkpoint", "training")
 TOP = (
-    "name", "description", "nodes", "ranks_per_node", "gpus_per_node", "gpu", "network",
+    "name", "description", "nodes", "ranks_per_node", "gpus_per_node", "gpu", "nodes_per_domain", "network",
     *SETTINGS, "limits", "waivers", "not_applicable",
 )  # fmt: skip
 LIMIT = (
@@ -34,7 +34,7 @@ LIMIT = (
 )  # fmt: skip
 SCOPE = ("sku", "nodes", "backend")
 WAIVER = ("limit", "approver", "reason", "expires", "subject")
-NETWORK = ("kind", "nics_per_node", "nic_rate", "oversubscription", "source")
+NETWORK = ("kind", "nics_per_node", "nic_rate", "oversubscription", "in_network", "source")
 KINDS = ("infiniband", "roce", "ethernet")
 
 
@@ -51,7 +51,6 @@ def load(name_or_path: str) -> Cluster:
     path = _find(name_or_path)
     content, top = read(path)
     top.only(TOP)
-    nodes = top.count("nodes", 1)
     limits = tuple(_limit(name, table) for name, table in top.tables("limits").items())
     names = tuple(limit.name for limit in limits)
     gpus_per_node, ranks_per_node = _ranks(top)
@@ -61,7 +60,8 @@ def load(name_or_path: str) -> Cluster:
         text=content.decode(),
         sha256=hashlib.sha256(content).hexdigest(),
         description=top.text("description"),
-        nodes=nodes,
+        nodes=top.count("nodes", 1),
+        nodes_per_domain=_domain(top),
         ranks_per_node=ranks_per_node,
         gpus_per_node=gpus_per_node,
         gpu=_gpu(top),
@@ -117,6 +117,14 @@ def _ranks(top: Table) -> tuple[int | None, int]:
     return gpus, ranks
 
 
+def _domain(top: Table) -> int:
+    """Nodes that one NVLink domain joins."""
+    joined, nodes = top.count("nodes_per_domain", 1), top.count("nodes", 1)
+    if nodes % joined:
+        raise top.error(f"nodes = {nodes} is no whole number of NVLink domains: nodes_per_domain = {joined}")
+    return joined
+
+
 def _network(table: Table) -> Network:
     if not table.fields:
         return Network()
@@ -124,7 +132,6 @@ def _network(table: Table) -> Network:
     kind = table.text("kind")
     if kind not in KINDS:
         raise table.error(f'kind = "{kind}"{near(kind, KINDS)}: must be one of {", ".join(KINDS)}')
-    table.stated("source", example="datasheet: ConnectX-7, 400 Gb/s = 50 GB/s a port, one direction")
     oversubscription = table.number("oversubscription", 1.0)
     if oversubscription < 1:
         raise table.error(f"oversubscription = {oversubscription:g} must be 1 (none) or more")
@@ -133,6 +140,8 @@ def _network(table: Table) -> Network:
         nics_per_node=table.count("nics_per_node", 1),
         nic_rate=table.positive("nic_rate", 0.0),
         oversubscription=oversubscription,
+        in_network=table.flag("in_network", kind == "infiniband"),
+        source=table.stated("source", example="datasheet: ConnectX-7, 400 Gb/s = 50 GB/s a port, one direction"),
     )
 
 
