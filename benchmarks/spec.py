@@ -60,7 +60,11 @@ class Spec(Protocol):
 
     benchmark: ClassVar[str]
     scope: ClassVar[str]  # device | world
-    limit_s: float  # time-out of the whole benchmark, seconds; also its worst case in the plan
+
+    @property
+    def limit_s(self) -> float:
+        """Time-out of the whole benchmark, seconds; also its worst case in the plan. A field of the spec."""
+        ...
 
     def emits(self, place: Place) -> list[Metric]:
         """Every metric it will emit there: what is expected of it."""

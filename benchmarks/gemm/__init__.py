@@ -1,0 +1,1 @@
+"""Matrix products: the rate a device computes at, and whether it computes right."""

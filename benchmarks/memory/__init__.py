@@ -1,0 +1,1 @@
+"""Memory: the rate a device copies its own memory at, and whether the copy is right."""
