@@ -8,11 +8,10 @@ are summed, never averaged: so every layout computes the same numbers.
 >>> stages = build_stages(job, grid, torch.device("cpu"), dtype=torch.float32)
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 import torch.distributed as dist
@@ -56,7 +55,7 @@ class Grid:
 
     @classmethod
     @functools.cache
-    def open(cls, layout: Layout, device_type: str) -> Grid:
+    def open(cls, layout: Layout, device_type: str) -> Self:
         """The groups of a layout, made once. Every rank of the default group calls it; `layout.ranks` must be there.
 
         They live as long as the process: DTensor keeps plans by the mesh's shape, and a second mesh of the
@@ -117,7 +116,7 @@ def build_stages(job: Job, grid: Grid, device: torch.device, *, dtype: torch.dty
 
 
 def sum_bucket(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    """DDP's reduction as a sum (its own is a mean)."""
+    """DDP's reduction as a sum (its own is a mean). DDP reads the annotations: they must be types, not text."""
     work = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
     return work.get_future().then(lambda done: done.value()[0])
 

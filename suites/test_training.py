@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from benchmarks.training.spec import Training
 from clusters.cluster import Cluster
@@ -16,14 +17,12 @@ def training(cluster: Cluster) -> Training:
 
 
 @needs(training, suites=("smoke", "acceptance", "nightly"))
-def test_steps_compute_what_one_process_computes(verdicts):
+def test_steps_compute_what_one_process_computes(verdicts: Any) -> None:
     """Loss and every gradient of this layout, in float64, against a single process."""
     verdicts("training.*_error").must_pass()
 
 
 @needs(training)
-def test_steps_are_fast_enough(verdicts):
-    """Step time, tokens per second and model FLOP/s of the slowest rank."""
-    verdicts("training.step.time").must_pass()
-    verdicts("training.tokens_rate").must_pass()
-    verdicts("training.flops").must_pass()
+def test_steps_are_fast_enough(verdicts: Any) -> None:
+    """Step time, tokens per second and model FLOP/s of the slowest rank; a wrong step has none."""
+    verdicts("training.*").must_pass()
