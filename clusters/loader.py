@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from clusters import hardware
+from clusters.agreement import check_metrics, check_settings
 from clusters.cluster import Cluster, Gpu, Network
 from clusters.limits import BOUNDS, REFERENCES, Exemption, Limit, Waiver
-from clusters.metrics import check_metrics
 from clusters.table import ClusterError, Table, near, read
 
-__all__ = ["ClusterError", "check_metrics", "known", "load"]
+__all__ = ["ClusterError", "check_metrics", "check_settings", "known", "load"]
 
 FOLDER = Path(__file__).parent
-SETTINGS = ("gemm", "memory", "collectives", "links", "checkpoint", "training")
+SETTINGS = ("campaign", "gemm", "memory", "collectives", "links", "checkpoint", "training")
 TOP = (
     "name", "description", "nodes", "ranks_per_node", "gpus_per_node", "gpu", "nodes_per_domain", "network",
     *SETTINGS, "limits", "waivers", "not_applicable",

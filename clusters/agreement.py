@@ -1,7 +1,7 @@
-"""Whether the limits of a cluster fit the metrics that the benchmarks emit: name, unit and direction.
+"""Whether a cluster file and the benchmarks speak of the same things: metrics, units, directions, settings.
 
-The metrics come from outside (`clusters` imports nothing of ours). Pass all of them, not only those of the suite
-that runs: a limit on something nobody measures would look like protection and be none.
+What the benchmarks know comes from outside (`clusters` imports nothing of ours). Pass all of it, not only what the
+suite that runs needs: a limit on something nobody measures would look like protection and be none.
 
 >>> from clusters.cluster import Cluster
 >>> limit = Limit(name="low", metric="gemm.flop", unit="FLOP/s", floor=1.0, source="contract")
@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 
 from clusters.cluster import Cluster
 from clusters.limits import Limit
-from clusters.table import ClusterError, near
+from clusters.table import ClusterError, Table, near
 
 GOOD_SIDE = {"higher": "floor", "lower": "ceiling", "equal": "equal"}
 
@@ -39,18 +39,18 @@ def check_metrics(cluster: Cluster, names: Iterable[str] | Mapping[str, tuple[st
         for name in _matching(limit.metric, names, where):
             unit, better = names[name]
             if limit.ratio_to:
-                if limit.ratio_to not in names:
-                    raise _unknown(limit.ratio_to, names, f"{where} ratio_to")
-                other = names[limit.ratio_to][0]
-                if unit != other:
-                    raise ClusterError(
-                        f"{where}: {name} is in {unit}, {limit.ratio_to} in {other}: "
-                        f"a ratio needs two metrics of one unit"
-                    )
+                _check_ratio(limit.ratio_to, name, names, where)
             if unit:
                 _check_unit(limit, name, unit, where)
             if better:
                 _check_direction(limit, name, better, where)
+
+
+def check_settings(cluster: Cluster, known: Mapping[str, Iterable[str]]) -> None:
+    """Refuse settings that nobody reads: `known` maps a table ("gemm") to its keys. Raises ClusterError."""
+    for table, fields in cluster.settings.items():
+        if table in known:
+            Table(where=f"{cluster.path} [{table}]", fields=fields).only(known[table])
 
 
 def _matching(pattern: str, names: Mapping[str, tuple[str, str]], where: str) -> list[str]:
@@ -67,6 +67,14 @@ def _unknown(pattern: str, names: Iterable[str], where: str) -> ClusterError:
     families = sorted({name.split(".")[0] for name in names})
     shown = f"{family} emits: {', '.join(kin)}" if kin else f"families: {', '.join(families)}"
     return ClusterError(f"{where}: no benchmark emits {pattern!r}{near(pattern, names)}; {shown}")
+
+
+def _check_ratio(other: str, name: str, names: Mapping[str, tuple[str, str]], where: str) -> None:
+    if other not in names:
+        raise _unknown(other, names, f"{where} ratio_to")
+    unit, other_unit = names[name][0], names[other][0]
+    if unit != other_unit:
+        raise ClusterError(f"{where}: {name} is in {unit}, {other} in {other_unit}: a ratio needs two of one unit")
 
 
 def _check_unit(limit: Limit, name: str, unit: str, where: str) -> None:
