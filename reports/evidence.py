@@ -130,7 +130,7 @@ def _record_problem(expected: Expected, m: Measurement) -> Problem | None:
     who = m.subject.label
     if m.outcome != "ok":
         said = m.reason or f"outcome {m.outcome!r} without a reason"
-        return Problem("error", said if who == "world" else f"{who}: {said}")
+        return Problem("error", said if m.subject.group == "world" else f"{who}: {said}")
     if m.unit != expected.unit:
         return Problem("error", f"{who}: measured in {m.unit!r}, expected in {expected.unit!r}")
     if m.better != expected.better:

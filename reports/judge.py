@@ -69,15 +69,22 @@ def outcome(verdicts: Iterable[Verdict], *, selected_all: bool, ended: bool) -> 
     return explain(verdicts, selected_all=selected_all, ended=ended)[0]
 
 
-def explain(verdicts: Iterable[Verdict], *, selected_all: bool, ended: bool) -> tuple[str, list[str]]:
+def explain(
+    verdicts: Iterable[Verdict], *, selected_all: bool, ended: bool, broken_checks: Sequence[str] = ()
+) -> tuple[str, list[str]]:
     """The outcome and every reason for it, gravest first.
+
+    `broken_checks` are those that failed in their own code: a check that could not look proves nothing.
 
     An advisory limit's `fail` and `noisy` are shown and change nothing. Anything missing, in error or
     impossible counts whatever the limit: it says that measuring went wrong, not the cluster.
     """
     counts = Counter(v.status for v in verdicts if v.mandatory or v.status in UNSOUND)
     rejected = [f"{_checks(counts['fail'])} failed"] if counts["fail"] else []
-    incomplete = [f"{_checks(counts[s])} {s}" for s in (*UNSOUND, "noisy") if counts[s]]
+    words = {"missing": "missing", "error": "in error", "impossible": "impossible", "noisy": "noisy"}
+    incomplete = [f"{_checks(counts[s])} {said}" for s, said in words.items() if counts[s]]
+    if broken_checks:
+        incomplete.append(f"failed as a check: {listed(broken_checks)}")
     if not selected_all:
         incomplete.append("some checks were deselected")
     if not ended:

@@ -16,6 +16,7 @@ reports.runs.RunError: no/such/run: no such run folder; list those there are: ls
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -28,12 +29,14 @@ from typing import TypeVar
 from benchmarks.measurement import Environment, Event, Measurement, RecordError, Run, Verdict, decode
 from clusters import loader
 from clusters.cluster import Cluster
-from reports.comparison import Baseline
+from reports.comparison import Baseline, Key, baseline_of
+from reports.evidence import Evidence
 from reports.judge import explain, judge
+from reports.statistics import Estimate
 
 HEAD, CLUSTER = "run.json", "cluster.toml"
 MEASUREMENTS, ENVIRONMENTS, EVENTS = "measurements.jsonl", "environments.jsonl", "events.jsonl"
-CAMPAIGN = ("launch", "batch", "error", "selected", "interrupted", "resumed", "retest", "noise", "ended")
+CAMPAIGN = ("launch", "batch", "error", "selected", "interrupted", "resumed", "retest", "noisy", "ended")
 
 T = TypeVar("T")
 
@@ -64,7 +67,7 @@ class StoredRun:
             exemptions=self.cluster.exemptions,
             baseline=baseline,
             today=today,
-            again=lambda e: f"pytest {e.test} --resume {self.folder} --retest failed",
+            again=lambda e: self.again(e.test or "suites"),
             errors=self.errors,
         )
 
@@ -74,7 +77,13 @@ class StoredRun:
 
     def explain(self, verdicts: Iterable[Verdict]) -> tuple[str, list[str]]:
         """The outcome and the reasons for it."""
-        return explain(verdicts, selected_all=self.selected_all, ended=self.ended)
+        return explain(verdicts, selected_all=self.selected_all, ended=self.ended, broken_checks=self.broken_checks)
+
+    def as_baseline(self) -> dict[Key, Estimate]:
+        """What later runs are held against: every soundly measured number of this one."""
+        configs = {config.id: config for config in self.run.configs}
+        evidence = Evidence(self.measurements, self.errors)
+        return baseline_of(self.run.expected, evidence, configs=configs, scope=self.run.scope)
 
     @property
     def errors(self) -> list[Event]:
@@ -87,10 +96,26 @@ class StoredRun:
         return any(event.kind == "selected" and event.detail.get("all") is True for event in self.events)
 
     @property
+    def broken_checks(self) -> tuple[str, ...]:
+        """Checks of its last campaign that failed in their own code, not by a verdict."""
+        broken: tuple[str, ...] = ()
+        for event in self.events:
+            if event.kind == "selected":
+                broken = ()
+            elif event.kind == "checks":
+                broken += tuple(event.detail.get("failed", ()))
+        return broken
+
+    @property
     def ended(self) -> bool:
         """Whether its last campaign came to its end."""
         campaign = [event.kind for event in self.events if event.kind in CAMPAIGN]
         return bool(campaign) and campaign[-1] == "ended"
+
+    def again(self, check: str = "suites") -> str:
+        """The command that adds an attempt at what is wrong to this run; `check` names one check of the suite."""
+        cluster = self.run.cluster if self.run.cluster in loader.known() else str(self.folder / CLUSTER)
+        return f"pytest {check} --cluster {cluster} --suite {self.run.suite} --resume {self.folder} --retest failed"
 
     @functools.cached_property
     def latest_environments(self) -> dict[str, Environment]:
@@ -118,9 +143,15 @@ def load(folder: str | Path) -> StoredRun:
     )
 
 
-def is_run(folder: Path) -> bool:
-    """Whether a folder looks like a run."""
-    return (folder / HEAD).is_file()
+def newest(root: str | Path, *, cluster: str = "") -> Path | None:
+    """The run folder under `root` that was started last (of one cluster); None where there is none."""
+    found = []
+    for head in Path(root).glob(f"*/{HEAD}"):
+        with contextlib.suppress(RunError):
+            run = _head(head.parent)
+            if not cluster or run.cluster == cluster:
+                found.append((run.started_at, str(head.parent)))
+    return Path(max(found)[1]) if found else None
 
 
 def _head(path: Path) -> Run:

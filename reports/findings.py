@@ -1,0 +1,117 @@
+"""Verdicts in the order in which people need them: what failed worst, what is not proven, what is fine.
+
+Every view (terminal table, page, JUnit) is made from these, so that none tells another story. Nothing is
+judged again and nothing is dropped: every verdict lands in exactly one of the lists.
+
+>>> Findings.of([]).counts
+{}
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from benchmarks.measurement import STATUSES, Verdict
+from reports.quantities import param, percent, quantity
+
+SIGNS = {"floor": "≥", "ceiling": "≤", "equal": "="}
+UNPROVEN = ("impossible", "error", "missing")
+
+
+class Trouble(NamedTuple):
+    """Verdicts that share one cause: a rank that died costs many numbers for one reason."""
+
+    status: str
+    reason: str
+    verdicts: tuple[Verdict, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """All verdicts of a run, sorted once."""
+
+    failures: tuple[Verdict, ...]  # mandatory, by size of effect
+    troubles: tuple[Trouble, ...]  # impossible, error, missing: grouped by cause
+    noisy: tuple[Verdict, ...]  # mandatory; closest to a decision last
+    waived: tuple[Verdict, ...]
+    advisory: tuple[Verdict, ...]  # advisory limits missed or undecided, by size of effect
+    unbased: tuple[Verdict, ...]  # no_baseline
+    exempt: tuple[Verdict, ...]  # not_applicable
+    passed: tuple[Verdict, ...]
+
+    @classmethod
+    def of(cls, verdicts: Iterable[Verdict]) -> Findings:
+        """Sort verdicts into their lists."""
+        by: dict[str, list[Verdict]] = defaultdict(list)
+        for v in verdicts:
+            by["advisory" if not v.mandatory and v.status in ("fail", "noisy") else v.status].append(v)
+        troubles: dict[tuple[str, str], list[Verdict]] = defaultdict(list)
+        for status in UNPROVEN:
+            for v in by[status]:
+                troubles[status, v.reason].append(v)
+        return cls(
+            failures=tuple(sorted(by["fail"], key=effect)),
+            troubles=tuple(Trouble(status, reason, tuple(vs)) for (status, reason), vs in troubles.items()),
+            noisy=tuple(sorted(by["noisy"], key=effect)),
+            waived=tuple(sorted(by["waived"], key=effect)),
+            advisory=tuple(sorted(by["advisory"], key=effect)),
+            unbased=tuple(by["no_baseline"]),
+            exempt=tuple(by["not_applicable"]),
+            passed=tuple(by["pass"]),
+        )
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many verdicts have which status; advisory fails and noisy ones count as "advisory"."""
+        counts = {
+            "fail": len(self.failures),
+            **Counter(t.status for t in self.troubles for _ in t.verdicts),
+            "noisy": len(self.noisy),
+            "waived": len(self.waived),
+            "advisory": len(self.advisory),
+            "no_baseline": len(self.unbased),
+            "not_applicable": len(self.exempt),
+            "pass": len(self.passed),
+        }
+        order = (*STATUSES[1:], "advisory", "pass")
+        return {status: counts[status] for status in order if counts.get(status)}
+
+
+def effect(v: Verdict) -> tuple[float, str]:
+    """Sort key: the worst first. A broken equality has no margin and comes before everything."""
+    return (-float("inf") if v.margin is None else v.margin, v.check)
+
+
+def family(metric: str) -> str:
+    """The first part of a metric's name.
+
+    >>> family("collectives.all_reduce.busbw")
+    'collectives'
+    """
+    return metric.partition(".")[0]
+
+
+def params_text(v: Verdict) -> str:
+    """The params of a verdict as a table shows them: sizes first."""
+    ordered = sorted(v.params.items(), key=lambda item: (item[0] != "bytes", item[0]))
+    return " · ".join(param(name, value) for name, value in ordered if (name, value) != ("group", "world"))
+
+
+def limit_text(v: Verdict) -> str:
+    """The bound with its sign: ≥ 330 GB/s."""
+    if v.limit_value is None:
+        return "–"
+    return f"{SIGNS.get(v.bound, '')} {quantity(v.limit_value, v.limit_unit)}"
+
+
+def value_text(v: Verdict) -> str:
+    """The measured value, or a dash."""
+    return quantity(v.value, v.limit_unit or v.unit)
+
+
+def noise_text(v: Verdict) -> str:
+    """Half width of the interval as a share of the value, or a dash."""
+    return "–" if v.noise is None else f"±{percent(v.noise).lstrip('+')}"

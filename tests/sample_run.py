@@ -1,0 +1,388 @@
+"""A made-up run of two nodes with eight GPUs each, in which everything happens that a report must show.
+
+python -m tests.sample_run runs/sample     # writes the folder; then: python -m reports render runs/sample
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import random
+import sys
+from pathlib import Path
+
+from benchmarks.measurement import Config, Environment, Event, Expected, Measurement, Metric, Run, Subject, encode
+
+CLUSTER = """
+name = "rack7"
+description = "two nodes of eight, as delivered"
+nodes = 2
+ranks_per_node = 8
+
+[limits.gemm_rate]
+metric = "gemm.flops"
+unit = "FLOP/s"
+floor = 6.0e14
+source = "contract, annex B"
+date = 2026-11-02
+
+[limits.gemm_target]
+metric = "gemm.flops"
+unit = "FLOP/s"
+floor = 7.2e14
+mandatory = false
+source = "vendor's data sheet, 73 % of peak"
+date = 2026-11-02
+
+[limits.gemm_symmetry]
+metric = "gemm.flops"
+unit = "1"
+floor = 0.95
+of = "peers"
+source = "measured on 1,024 GPUs"
+date = 2026-11-02
+
+[limits.memory_rate]
+metric = "memory.copy.bandwidth"
+unit = "B/s"
+floor = 2.6e12
+source = "78 % of 3.35 TB/s, contract"
+date = 2026-11-02
+
+[limits.wire]
+metric = "collectives.*.busbw"
+unit = "B/s"
+floor = 3.3e11
+where = { bytes = 1073741824 }
+source = "line rate 400 GB/s, 82 % of it"
+date = 2026-11-02
+
+[limits.line_rate]
+metric = "collectives.*.busbw"
+unit = "B/s"
+ceiling = 7.0e11
+physical = true
+source = "NVLS line rate"
+date = 2026-11-02
+
+[limits.exact]
+metric = "*.wrong_elements"
+unit = "1"
+equal = 0
+source = "definition"
+date = 2026-11-02
+
+[limits.link_latency]
+metric = "links.latency"
+unit = "s"
+ceiling = 2.2e-5
+source = "measured on 2026-10-01"
+date = 2026-11-02
+
+[limits.link_bandwidth]
+metric = "links.bandwidth"
+unit = "B/s"
+floor = 4.0e10
+source = "NDR400, 80 % of 50 GB/s"
+date = 2026-11-02
+
+[limits.checkpoint_time]
+metric = "checkpoint.save.time"
+unit = "s"
+ceiling = 30.0
+source = "contract, page 4"
+date = 2026-11-02
+
+[limits.checkpoint_raw]
+metric = "checkpoint.save.bandwidth"
+unit = "1"
+floor = 0.6
+of = "metric"
+ratio_to = "checkpoint.raw.bandwidth"
+source = "reasoned"
+date = 2026-11-02
+
+[limits.tokens]
+metric = "training.tokens_rate"
+unit = "1/s"
+floor = 17000.0
+source = "contract, page 5"
+date = 2026-11-02
+
+[waivers.W-12]
+limit = "tokens"
+approver = "A. Lovelace"
+reason = "storage firmware arrives in week 50"
+expires = 2026-12-20
+
+[not_applicable]
+"collectives.reduce.*" = "no job of ours reduces to one rank"
+"""
+
+OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")
+SIZES = tuple(1 << n for n in range(10, 31, 2))
+RANKS = 16
+HOSTS = ("gpu-a07-1", "gpu-a07-2")
+
+
+class Sample:
+    """Builds the records one by one; `seed` picks the noise."""
+
+    def __init__(self, seed: int = 7) -> None:
+        self.random = random.Random(seed)
+        self.configs: list[Config] = []
+        self.expected: list[Expected] = []
+        self.measurements: list[Measurement] = []
+
+    def around(self, value: float, spread: float, n: int) -> list[float]:
+        """n samples within about `spread` of a value."""
+        return [value * (1 + self.random.gauss(0, spread)) for _ in range(n)]
+
+    def config(self, benchmark: str, name: str) -> str:
+        """A new config's id."""
+        place = {"device": "cuda", "backend": "nccl", "nodes": 2, "ranks_per_node": 8}
+        self.configs.append(
+            Config(id=f"{benchmark}-{name}", benchmark=benchmark, spec={"name": name}, place=place, limit_s=120)
+        )
+        return f"{benchmark}-{name}"
+
+    def expect(self, metric: Metric, config: str) -> Metric:
+        """Note that a metric is expected, and give it back."""
+        units = {"world": 1, "rank": RANKS, "pair": RANKS * (RANKS - 1)}[metric.per]
+        test = f"suites/test_{config.partition('-')[0]}.py::test_reaches_its_limits"
+        self.expected.append(
+            Expected(
+                metric=metric.name,
+                unit=metric.unit,
+                better=metric.better,
+                config=config,
+                test=test,
+                params=metric.params,
+                per=metric.per,
+                units=units,
+            )
+        )
+        return metric
+
+    def emit(self, metric: Metric, config: str, *samples: float, **fields) -> None:
+        """One measurement of it."""
+        fields.setdefault("subject", Subject(group="world", ranks=RANKS))
+        self.measurements.append(metric.measured(*samples, config=config, **fields))
+
+
+def gpu(rank: int) -> Subject:
+    return Subject(group="gpu", node=HOSTS[rank // 8], rank=rank, gpu=rank % 8, gpu_serial=f"1650{rank:06d}")
+
+
+def devices(s: Sample) -> None:
+    """GEMM with one weak GPU, memory copies with one that throttled."""
+    for dtype, rate in (("bf16", 6.9e14), ("fp32", 4.4e14)):
+        config = s.config("gemm", dtype)
+        params = {"dtype": dtype, "m": 8192, "n": 8192, "k": 8192}
+        flops = s.expect(Metric(name="gemm.flops", unit="FLOP/s", better="higher", params=params, per="rank"), config)
+        for rank in range(RANKS):
+            weak = 0.83 if rank == 13 else 1.0
+            s.emit(
+                flops, config, *s.around(rate * weak * (1.5 if dtype == "fp32" else 1), 0.006, 20), subject=gpu(rank)
+            )
+    config = s.config("memory", "copy")
+    copy = Metric(name="memory.copy.bandwidth", unit="B/s", better="higher", per="rank", params={"bytes": 1 << 30})
+    s.expect(copy, config)
+    for rank in range(RANKS):
+        conditions = {"disqualified": ["thermal slowdown"]} if rank == 4 else {}
+        s.emit(copy, config, *s.around(2.9e12, 0.004, 20), subject=gpu(rank), conditions=conditions)
+
+
+def collectives(s: Sample) -> None:
+    """Sweeps; one is slow at the end, one noisy, one impossible, one died half-way."""
+    for op in OPS:
+        config = s.config("collectives", op)
+        for size in SIZES:
+            params = {"bytes": size, "dtype": "bf16", "group": "world"}
+            busbw = Metric(name=f"collectives.{op}.busbw", unit="B/s", better="higher", params=params)
+            wrong = Metric(name=f"collectives.{op}.wrong_elements", unit="1", better="equal", params=params)
+            s.expect(busbw, config)
+            s.expect(wrong, config)
+            if size <= 65536:
+                s.expect(Metric(name=f"collectives.{op}.latency", unit="s", better="lower", params=params), config)
+            if op == "reduce":
+                continue
+            if op == "broadcast" and size > 1 << 20:
+                for metric in (busbw, wrong):
+                    s.emit(metric, config, outcome="error", reason="rank 11 on gpu-a07-2 died: SIGBUS")
+                continue
+            top = {"all_reduce": 3.01e11, "all_to_all": 3.32e11}.get(op, 3.65e11)
+            rate = top * size / (size + 24e6)
+            if op == "reduce_scatter" and size == 1 << 26:
+                rate = 9.1e11
+            s.emit(busbw, config, *s.around(rate, 0.04 if op == "all_to_all" else 0.01, 20))
+            s.emit(wrong, config, 0.0)
+            if size <= 65536:
+                latency = Metric(name=f"collectives.{op}.latency", unit="s", better="lower", params=params)
+                s.emit(latency, config, *s.around(1.4e-5 + size / 4e10, 0.03, 40))
+
+
+def links(s: Sample) -> None:
+    """All pairs; one cable is slow in one direction."""
+    config = s.config("links", "pairs")
+    pairs = [(a, b) for a in range(RANKS) for b in range(RANKS) if a != b]
+    same = {pair: pair[0] // 8 == pair[1] // 8 for pair in pairs}
+    tables = {
+        "latency": ("s", "lower", lambda p: 8e-6 if same[p] else 1.6e-5, {"bytes": 8}),
+        "bandwidth": (
+            "B/s",
+            "higher",
+            lambda p: 1.9e11 if same[p] else 4.7e10 * (0.62 if p == (3, 11) else 1),
+            {"bytes": 1 << 28},
+        ),
+        "wrong_elements": ("1", "equal", lambda p: 0.0, {}),  # noqa: ARG005
+    }  # fmt: skip
+    for name, (unit, better, value, params) in tables.items():
+        metric = s.expect(Metric(name=f"links.{name}", unit=unit, better=better, params=params, per="pair"), config)
+        columns = {
+            "a": [a for a, _ in pairs], "b": [b for _, b in pairs],
+            "samples": [s.around(value(pair), 0.015, 9) if unit != "1" else [0.0] for pair in pairs],
+        }  # fmt: skip
+        s.emit(metric, config, columns=columns)
+
+
+def jobs(s: Sample) -> None:
+    """A checkpoint that was retested, and a training step that is waived; one number never came."""
+    config = s.config("checkpoint", "full")
+    params = {"contents": "bf16 + fp32 master, m, v", "bytes": 988_000_000_000}
+    for name, unit, better, attempts in (
+        ("save.time", "s", "lower", ([41.0, 40.2, 41.7], [27.1, 27.9, 26.8])),
+        ("save.bandwidth", "B/s", "higher", ([2.4e10, 2.45e10, 2.38e10], [3.6e10, 3.5e10, 3.7e10])),
+        ("raw.bandwidth", "B/s", "higher", ([4.4e10, 4.5e10, 4.6e10], [4.5e10, 4.4e10, 4.6e10])),
+        ("load.time", "s", "lower", ()),
+    ):
+        metric = Metric(name=f"checkpoint.{name}", unit=unit, better=better, params=params)
+        s.expect(metric, config)
+        for attempt, samples in enumerate(attempts, 1):
+            s.emit(metric, config, *samples, attempt=attempt)
+    config = s.config("training", "70b")
+    params = {"model": "llama-70b", "layout": "tp8 pp2", "sequence": 8192, "batch": 64}
+    for name, unit, better, value in (
+        ("step.time", "s", "lower", 31.8),
+        ("tokens_rate", "1/s", "higher", 16480.0),
+        ("loss_error", "1", "lower", 3e-6),
+    ):
+        metric = Metric(name=f"training.{name}", unit=unit, better=better, params=params)
+        s.emit(s.expect(metric, config), config, *s.around(value, 0.004, 12))
+
+
+def events(s: Sample) -> list[Event]:
+    """Two launches, one dead rank, one retest."""
+    stack = 'Thread 0x7f3a "MainThread"\n  File "run.py", line 88, in run\n    dist.broadcast(buffer, src=0)\n'
+    made = [Event(kind="selected", at="2026-12-01T02:00:00.000Z", detail={"tests": ["suites"], "all": True})]
+    clock = 5.0
+    for number, configs in ((1, s.configs[:7]), (2, s.configs[7:])):
+        made.append(
+            Event(
+                kind="launch",
+                at=stamp(clock),
+                detail={
+                    "number": number,
+                    "seconds": 14.2 + number,
+                    "import_s": 6.1,
+                    "group_s": 4.4,
+                    "ranks": 16,
+                    "place": {"device": "cuda", "backend": "nccl", "nodes": 2, "ranks_per_node": 8},
+                    "outcome": "ok",
+                },
+            )
+        )
+        clock += 16
+        for config in configs:
+            seconds = s.random.uniform(20, 95)
+            clock += seconds
+            if config.id == "collectives-broadcast":
+                made.append(
+                    Event(
+                        kind="error",
+                        at=stamp(clock),
+                        detail={
+                            "config": config.id,
+                            "attempt": 1,
+                            "kind": "died",
+                            "rank": 11,
+                            "node": HOSTS[1],
+                            "reason": "rank 11 on gpu-a07-2 died: SIGBUS",
+                            "stack": stack,
+                            "log": "bus error\n",
+                        },
+                    )
+                )
+            made.append(
+                Event(
+                    kind="batch",
+                    at=stamp(clock),
+                    detail={
+                        "config": config.id,
+                        "benchmark": config.benchmark,
+                        "attempt": 1,
+                        "launch": number,
+                        "seconds": seconds,
+                        "overhead_s": 0.4,
+                    },
+                )
+            )
+    return [
+        *made,
+        Event(kind="retest", at=stamp(clock), detail={"what": "failed"}),
+        Event(kind="ended", at=stamp(clock)),
+    ]
+
+
+def stamp(seconds: float) -> str:
+    return f"2026-12-01T02:{int(seconds) // 60:02d}:{seconds % 60:06.3f}Z"
+
+
+def environments() -> list[Environment]:
+    facts = {
+        "os": "Ubuntu 24.04", "kernel": "6.8.0-48", "cpu": "Xeon Platinum 8480C", "cores": 112, "torch": "2.13.0",
+        "nccl": "2.30.4", "cuda": "13.0", "memory_bytes": 2_164_663_517_184,
+    }  # fmt: skip
+    drivers = ("580.95.05", "580.65.06")
+    return [
+        Environment(
+            node=node,
+            ranks=tuple(range(8 * i, 8 * i + 8)),
+            facts={
+                **facts,
+                "driver": drivers[i],
+                "gpus": [{"name": "NVIDIA H100 80GB HBM3", "index": g} for g in range(8)],
+            },
+        )
+        for i, node in enumerate(HOSTS)
+    ]
+
+
+def write(folder: Path, *, seed: int = 7, slower: float = 1.0) -> Path:
+    """The whole run folder. `slower` divides every rate of it."""
+    s = Sample(seed)
+    for part in (devices, collectives, links, jobs):
+        part(s)
+    if slower != 1.0:
+        s.measurements = [
+            dataclasses.replace(m, samples=tuple(v / slower for v in m.samples)) if m.better == "higher" else m
+            for m in s.measurements
+        ]
+    run = Run(
+        id=folder.name, suite="acceptance", cluster="rack7", started_at="2026-12-01T02:00:00.000Z", nodes=2,
+        cluster_sha256=hashlib.sha256(CLUSTER.encode()).hexdigest(), revision="4f2a91c03b7e",
+        scope={"sku": "h100-sxm", "nodes": 2, "backend": "nccl"}, configs=tuple(s.configs), expected=tuple(s.expected),
+        command="pytest suites --cluster rack7.toml",
+    )  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "run.json").write_text(encode(run) + "\n")
+    (folder / "cluster.toml").write_text(CLUSTER)
+    for name, records in (
+        ("measurements", s.measurements), ("environments", environments()), ("events", events(s)),
+    ):  # fmt: skip
+        (folder / f"{name}.jsonl").write_text("".join(encode(r) + "\n" for r in records))
+    return folder
+
+
+if __name__ == "__main__":
+    print(write(Path(sys.argv[1])))
