@@ -1,0 +1,1 @@
+"""Collective communication: bus bandwidth, latency and verified results."""

@@ -1,0 +1,63 @@
+"""How long each of a few calls takes on this rank, every one after a barrier.
+
+The caller makes an iteration's time from all ranks' durations: the slowest one's. On a CPU the clock runs
+around the blocking call. On a GPU the barrier is a small all_reduce on the measured group's stream and the
+clock is a pair of device events: the host queues the whole round while the first barrier waits, so that
+what is timed is the fabric and not Python. Clocks of two hosts are never subtracted.
+
+>>> durations = time_calls([op.call for op in slots], world=world, group=None)    # seconds, one per call
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from benchmarks.world import World
+
+QUEUE_CYCLES = 100_000  # GPU clock cycles to hold the stream per queued call: about 50 us, longer than a launch
+
+
+def time_calls(calls: Sequence[Callable[[], Any]], *, world: World, group: Any = None) -> list[float]:
+    """Seconds of each call on this rank, each after a barrier of `group` (None: the world)."""
+    if world.device.type == "cuda":
+        gate = torch.zeros(1, device=world.device)
+        return _time_on_device(calls, world=world, gate=lambda: dist.all_reduce(gate, group=group))
+    barrier, clock = dist.barrier, time.perf_counter
+    where, durations = world.control if group is None else group, []
+    for call in calls:
+        barrier(group=where)
+        begin = clock()
+        call()
+        durations.append(clock() - begin)
+    return durations
+
+
+def time_ungated(calls: Sequence[Callable[[], Any]], *, world: World) -> list[float]:
+    """Seconds of each call on this rank, one right after the other: for calls that wait for each other anyway."""
+    if world.device.type == "cuda":
+        return _time_on_device(calls, world=world, gate=None)
+    clock, durations = time.perf_counter, []
+    for call in calls:
+        begin = clock()
+        call()
+        durations.append(clock() - begin)
+    return durations
+
+
+def _time_on_device(calls: Sequence[Callable[[], Any]], *, world: World, gate: Callable[[], Any] | None) -> list[float]:
+    starts = [torch.cuda.Event(enable_timing=True) for _ in calls]
+    ends = [torch.cuda.Event(enable_timing=True) for _ in calls]
+    torch.cuda._sleep(QUEUE_CYCLES * len(calls))  # the host queues everything meanwhile
+    for call, start, end in zip(calls, starts, ends, strict=True):
+        if gate is not None:
+            gate()
+        start.record()
+        call()
+        end.record()
+    torch.cuda.synchronize(world.device)
+    return [start.elapsed_time(end) / 1e3 for start, end in zip(starts, ends, strict=True)]

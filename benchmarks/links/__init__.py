@@ -1,0 +1,1 @@
+"""Point-to-point links: latency and bandwidth of every ordered pair of ranks."""
