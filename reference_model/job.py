@@ -87,8 +87,12 @@ class Job:
         for what in ("heads", "kv_heads", "ffn", "vocab"):
             if getattr(self.shape, what) % tp:
                 yield f"{what} {getattr(self.shape, what)} is not divisible by tp {tp}; use a tp that divides it"
-        if tp > 1 and self.layout.copies > 1 and self.layout.copies_over == 1:
-            yield "DDP under tensor parallelism gives no gradients; drop shard1 (FSDP2) or use shard2 (HSDP)"
+        if self.layout.copies > 1 and self.layout.copies_over == 1:
+            cure = "drop shard1 (FSDP2), or shard over several ranks (HSDP)"
+            if tp > 1:
+                yield f"DDP under tensor parallelism gives no gradients; {cure}"
+            if self.layout.pp > 1:
+                yield f"DDP in a pipeline keeps the gradients of the pass that infers shapes (torch 2.13); {cure}"
         if self.sequence % tp:
             yield f"sequence {self.sequence} is not divisible by tp {tp} (sequence parallel); use a multiple of {tp}"
 

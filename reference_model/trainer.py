@@ -64,12 +64,17 @@ class Trainer:
 
     def step(self, number: int) -> Step:
         """One whole step on the tokens of step `number`."""
-        loss = self.forward_backward(number)
+        part = self.forward_backward(number)
+        norm = self.update()
+        return Step(loss=self.global_loss(part), gradient_norm=norm.item())
+
+    def update(self) -> Tensor:
+        """Clip, step the optimizer and clear the gradients; return their norm before clipping."""
         norm = self.gradient_norm()
         torch.nn.utils.clip_grads_with_norm_(self.parameters().values(), self.clip, norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return Step(loss=self.global_loss(loss), gradient_norm=norm.item())
+        return norm
 
     def forward_backward(self, number: int) -> Tensor:
         """Leave the gradients of step `number` in the parameters; return this rank's part of the loss, or 0."""

@@ -110,7 +110,8 @@ class TestJob:
             ({"schedule": "zbv", "stages_per_rank": 2, "micro_batches": 3}, "3 micro-batches cannot fill 4 stages"),
             ({"schedule": "zero-bubble", "stages_per_rank": 2, "compile": "inductor"}, "splits the backward pass"),
             ({"schedule": "zbv", "stages_per_rank": 2, "recompute": "full"}, "up to 11 forward passes"),
-            ({"layout": "tp2,dp2,shard1"}, "DDP"),
+            ({"layout": "tp2,dp2,shard1"}, "DDP under tensor parallelism gives no gradients"),
+            ({"layout": "pp2,dp2,shard1"}, "DDP in a pipeline keeps the gradients"),
             ({"micro_batch": 0}, "micro_batch must be 1 or more"),
         ],
     )  # fmt: skip

@@ -1,0 +1,185 @@
+"""Every layout family computes what one process computes: losses, every gradient, the norm, three steps.
+
+All in float64, over one global batch of one small model, so that one oracle serves all cases. Run as a
+script with a number of ranks, this file is the ranks' program: one process that forks them.
+"""
+
+import dataclasses
+import functools
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from reference_model.job import Job
+from reference_model.layout import Layout
+from reference_model.shape import Shape
+
+SHAPE = Shape(name="small", layers=4, dim=64, heads=8, kv_heads=4, ffn=96, vocab=128)
+SEQUENCE, BATCH, STEPS = 32, 8, 3
+TOLERANCE = 1e-12  # of gradients, relative
+LIMIT_S = 300
+TWO = {"stages_per_rank": 2}
+CASES = {
+    4: [
+        ("dp4,shard1", {}),
+        ("dp4", {}),
+        ("dp4,shard2", {}),
+        ("tp4", {}),
+        ("tp2,dp2", {}),
+        ("pp4", {"schedule": "gpipe"}),
+        ("pp4", {"schedule": "1f1b"}),
+        ("pp4", {"schedule": "interleaved", **TWO}),
+        ("pp4", {"schedule": "looped-bfs", **TWO}),
+        ("pp4", {"schedule": "zero-bubble", **TWO}),
+        ("pp4", {"schedule": "zbv", **TWO}),
+        ("pp4", {"schedule": "dualpipev", **TWO}),
+        ("pp2,tp2", {"schedule": "1f1b"}),
+        ("pp2,tp2", {"schedule": "interleaved", **TWO}),
+        ("pp2,tp2", {"schedule": "zero-bubble", **TWO}),
+        ("pp2,tp2", {"schedule": "zbv", **TWO}),
+        ("pp2,dp2", {"schedule": "gpipe"}),
+        ("pp2,dp2", {"schedule": "1f1b"}),
+        ("pp2,dp2", {"schedule": "interleaved", **TWO}),
+        ("pp2,dp2", {"schedule": "zbv", **TWO}),
+        ("dp4", {"recompute": "full"}),
+        ("pp2,tp2", {"schedule": "interleaved", "recompute": "full", **TWO}),
+        ("tp4", {"compile": "aot_eager"}),
+        ("tp2,dp2", {"compile": "aot_eager"}),
+        ("pp2,dp2", {"schedule": "1f1b", "compile": "aot_eager"}),
+    ],
+    8: [
+        ("tp2,pp2,dp2", {"schedule": "1f1b"}),
+        ("tp2,pp2,dp2", {"schedule": "interleaved", **TWO}),
+        ("tp2,pp2,dp2", {"schedule": "zbv", **TWO}),
+        ("tp2,dp4,shard2", {}),
+    ],
+}  # fmt: skip
+
+
+def label(layout, fields):
+    return ",".join([layout, *map(str, fields.values())])
+
+
+def job(layout, fields):
+    layout = Layout.parse(layout)
+    stages = layout.pp * fields.get("stages_per_rank", 1)
+    count = max(4, stages) if layout.pp > 1 else 2
+    return Job(
+        shape=dataclasses.replace(SHAPE, layers=max(SHAPE.layers, stages)), layout=layout, sequence=SEQUENCE,
+        micro_batch=BATCH // (count * layout.dp), micro_batches=count, **fields,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def compared():
+    """Worst errors by number of ranks and case; each number of ranks is launched once, when first asked for."""
+    launched = {}
+
+    def launch(ranks):
+        if ranks not in launched:
+            environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
+            done = subprocess.run(
+                [sys.executable, __file__, str(ranks)],
+                env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr[-3000:]
+            launched[ranks] = json.loads(done.stdout.splitlines()[-1])
+        return launched[ranks]
+
+    return launch
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", CASES)
+@pytest.mark.parametrize("what", ["loss", "norm", "gradient", "parameter"])
+def test_layouts_agree_with_one_process(compared, ranks, what):
+    errors = {label(*case): compared(ranks)[label(*case)] for case in CASES[ranks]}
+    bound = TOLERANCE if what == "gradient" else 1e-10
+    assert {k: e for k, e in errors.items() if not e[what] <= bound} == {}
+
+
+@functools.cache
+class Oracle:
+    """Losses, norms, the first gradients and the parameters after the last step, in one process."""
+
+    def __init__(self, shape):
+        import torch
+        from torch.nn.functional import cross_entropy
+
+        from reference_model.model import Transformer, initialise
+        from reference_model.tokens import SyntheticTokens
+
+        model = Transformer(shape).double()
+        initialise(model, seed=0)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+        self.losses, self.norms, self.gradients = [], [], {}
+        for step in range(STEPS):
+            tokens, targets = SyntheticTokens(vocab=SHAPE.vocab, sequence=SEQUENCE, seed=0).rows(
+                step=step, rows=range(BATCH)
+            )
+            loss = cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+            loss.backward()
+            self.losses.append(loss.item())
+            self.gradients = self.gradients or {name: p.grad.clone() for name, p in model.named_parameters()}
+            self.norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
+            optimizer.step()
+            optimizer.zero_grad()
+        self.parameters = {name: p.detach() for name, p in model.named_parameters()}
+
+
+def compare(layout, fields):
+    """This rank's worst relative errors in three steps of one case."""
+    import torch
+
+    from benchmarks.training.proof import relative
+    from reference_model.parallel import Grid
+    from reference_model.trainer import Trainer, whole
+
+    this = job(layout, fields)
+    oracle = Oracle(this.shape)
+    trainer = Trainer(this, Grid.open(this.layout, "cpu"), torch.device("cpu"), dtype=torch.float64)
+    errors = {"loss": 0.0, "norm": 0.0, "gradient": 0.0, "parameter": 0.0}
+    for number in range(STEPS):
+        loss = trainer.global_loss(trainer.forward_backward(number))
+        errors["loss"] = max(errors["loss"], abs(loss / oracle.losses[number] - 1))
+        if number == 0:
+            for name, gradient in trainer.gradients().items():
+                errors["gradient"] = max(errors["gradient"], relative(gradient, oracle.gradients[name]))
+        errors["norm"] = max(errors["norm"], abs(trainer.update().item() / oracle.norms[number] - 1))
+    for name, parameter in trainer.parameters().items():
+        errors["parameter"] = max(errors["parameter"], relative(whole(parameter.detach()), oracle.parameters[name]))
+    return errors
+
+
+def compare_all(rank, ranks, port):
+    """One rank: every case of this number of ranks; rank 0 prints the worst of all ranks."""
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
+    worst = {}
+    for case in CASES[ranks]:
+        begin = time.monotonic()
+        everyone = [None] * ranks
+        dist.all_gather_object(everyone, compare(*case))
+        worst[label(*case)] = {k: max(e[k] for e in everyone) for k in everyone[0]}
+        if rank == 0:
+            print(f"{time.monotonic() - begin:5.1f} s", label(*case), worst[label(*case)], file=sys.stderr, flush=True)
+    if rank == 0:
+        print(json.dumps(worst), flush=True)
+
+
+if __name__ == "__main__":
+    from torch.multiprocessing import start_processes
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        free_port = probe.getsockname()[1]
+    start_processes(compare_all, (int(sys.argv[1]), free_port), nprocs=int(sys.argv[1]), start_method="fork")
