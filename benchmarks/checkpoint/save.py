@@ -1,0 +1,174 @@
+"""One durable save, timed from barrier to barrier, and one cold load with the proof that it was cold.
+
+A failure of one rank (disk full, read-only, an I/O error) raises the same RuntimeError on all of them, so that no
+rank waits for another and the ranks live on.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torch.distributed.checkpoint.api import CheckpointException
+
+from benchmarks.checkpoint.manifest import ManifestError, read_manifest, sync_folder, write_manifest
+from benchmarks.checkpoint.state import State
+from benchmarks.checkpoint.writers import Writer, Written, read_sharded
+from benchmarks.storage import cache
+from benchmarks.world import World
+
+CURES = {
+    errno.ENOSPC: "free space there, or set [checkpoint] directory to a file system that has it",
+    errno.EDQUOT: "raise the quota, or set [checkpoint] directory to another file system",
+    errno.EROFS: "mount it writable, or set [checkpoint] directory to another file system",
+    errno.EACCES: "make it writable for this user, or set [checkpoint] directory",
+    errno.EIO: "the device or the server failed: see the kernel's log",
+    errno.ENOENT: "every rank must see the same folder: set [checkpoint] directory to a shared file system",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """One finished save."""
+
+    seconds: float  # barrier to barrier, of the slowest rank
+    rank_seconds: list[float]  # until each rank's own data was durable
+    files: dict[str, int]  # name -> bytes, of all ranks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """One finished load."""
+
+    seconds: float
+    rank_seconds: list[float]
+    wrong: list[str]  # names of parts that came back other than they were saved
+    cold_share: float  # share of the file bytes proven to come from the device, 0 to 1
+    doubt: str = ""  # why it is no more, where it is below COLD
+    evidence: dict[str, int | None] = field(default_factory=dict)
+
+
+COLD = 0.95
+
+
+def save(state: State, folder: Path, world: World, *, write: Writer, hashes: dict[str, str]) -> Saved:
+    """Save `state` into the new `folder` until data, metadata and folder are durable and its manifest is in place.
+
+    `hashes` are those of this rank's parts, made before the clock. Raises RuntimeError on all ranks where one fails.
+    """
+    everybody = {k: v for per_rank in world.gather(hashes) for k, v in per_rank.items()}
+    world.barrier()
+    begin = time.perf_counter()
+    with _together(world, folder):
+        if world.is_first:
+            folder.mkdir()
+            sync_folder(folder.parent)
+    with _together(world, folder):
+        written = write(state, folder, world)
+        _require_synced(folder, written)
+    everyone: list[Written] = world.gather(written)
+    files = {name: size for w in everyone for name, size in w.files.items()}
+    with _together(world, folder):
+        if world.is_first:
+            sync_folder(folder)
+            write_manifest(folder, {"files": files, "tensors": everybody})
+    seconds = max(world.gather(time.perf_counter() - begin))
+    return Saved(seconds=seconds, rank_seconds=[w.seconds for w in everyone], files=files)
+
+
+def load(state: State, folder: Path, world: World, *, hashes: dict[str, str]) -> Loaded:
+    """Load the checkpoint in `folder` into the zeroed `state` after evicting it from this node's page cache.
+
+    Raises RuntimeError on all ranks where one fails, or where the checkpoint is not whole.
+    """
+    with _together(world, folder):
+        files = sorted(folder / name for name in read_manifest(folder)["files"])
+    state.clear()
+    world.barrier()
+    resident = _evict(files, world)
+    before = cache.device_bytes_read()
+    world.barrier()
+    begin = time.perf_counter()
+    with _together(world, folder):
+        read_sharded(state, folder, world)
+        world.synchronize()
+        mine = time.perf_counter() - begin
+    seconds = max(world.gather(time.perf_counter() - begin))
+    after = cache.device_bytes_read()
+    wrong = sorted(k for k, v in state.hashes().items() if hashes[k] != v)
+    size = sum(path.stat().st_size for path in files)
+    share, doubt, evidence = _proof(
+        size=size, resident=resident,
+        read=world.gather(None if after is None or before is None else after - before),
+    )  # fmt: skip
+    return Loaded(
+        seconds=seconds, rank_seconds=world.gather(mine), wrong=sorted({w for ws in world.gather(wrong) for w in ws}),
+        cold_share=share, doubt=doubt, evidence=evidence,
+    )  # fmt: skip
+
+
+def _evict(files: Sequence[Path], world: World) -> int | None:
+    """Drop the files from this node's page cache, shared out over its ranks; bytes still resident on any node."""
+    mine = files[world.local_ranks.index(world.rank) :: len(world.local_ranks)]
+    for path in mine:
+        cache.evict(path)
+    world.barrier()
+    left = [cache.resident_bytes(path) for path in mine]
+    everywhere = world.gather(None if None in left else sum(n for n in left if n))
+    return None if None in everywhere else sum(everywhere)
+
+
+def _proof(*, size: int, resident: int | None, read: list[int | None]) -> tuple[float, str, dict[str, int | None]]:
+    """(share proven cold, why not more, evidence): nothing resident before, and the device gave the bytes."""
+    device = None if None in read else sum(n for n in read if n is not None)
+    evidence = {"file_bytes": size, "resident_before": resident, "device_bytes": device}
+    if resident is None or device is None:
+        return 0.0, "this kernel does not tell what came from memory", evidence
+    share = max(0.0, min(1.0 - resident / size, device / size, 1.0))
+    if share >= COLD:
+        return share, "", evidence
+    if resident > (1 - COLD) * size:
+        return (
+            share,
+            f"{resident} of {size} bytes stayed in the page cache (mapped by a process, or memory itself)",
+            evidence,
+        )
+    return share, f"the device gave {device} of {size} bytes: the rest came from memory", evidence
+
+
+def _require_synced(folder: Path, written: Written) -> None:
+    """The kernel's own view after fsync: nothing of our files may still be dirty."""
+    for name in written.files:
+        if left := cache.unwritten_bytes(folder / name):
+            raise OSError(errno.EIO, f"fsync returned and {left} bytes are not on the device", str(folder / name))
+
+
+@contextmanager
+def _together(world: World, folder: Path) -> Iterator[None]:
+    """What fails on one rank fails on all, with one message that names the ranks, the error and the cure."""
+    problem = ""
+    try:
+        yield
+    except (OSError, CheckpointException, ManifestError) as error:
+        problem = _explain(error, folder)
+    failed = {rank: said for rank, said in enumerate(world.gather(problem)) if said}
+    if failed:
+        ranks = ", ".join(map(str, failed))
+        raise RuntimeError(f"checkpoint: rank {ranks}: {'; '.join(sorted(set(failed.values())))}")
+
+
+def _explain(error: Exception, folder: Path) -> str:
+    if isinstance(error, CheckpointException):
+        reasons = [e for e, _ in error.failures.values()]
+        found = next((e for e in reasons if isinstance(e, OSError)), reasons[0])
+        return _explain(found, folder) if isinstance(found, OSError) else f"{type(found).__name__}: {found}"
+    if isinstance(error, OSError):
+        name = errno.errorcode.get(error.errno or 0, "error")
+        cure = f"; {CURES[error.errno]}" if error.errno in CURES else ""
+        return f"{error.filename or folder}: {error.strerror or os.strerror(error.errno or 0)} ({name}){cure}"
+    return str(error)

@@ -1,0 +1,36 @@
+"""Is the training state durable in time, and does exactly that come back?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.checkpoint.spec import Checkpoint
+from clusters.cluster import Cluster
+from suites.needs import needs
+
+FIELDS = ("model", "layout", "contents", "directory", "repetitions", "limit_s")
+
+
+def state(cluster: Cluster) -> Checkpoint:
+    """The checkpoint of [checkpoint]: model, layout, contents, directory, repetitions, limit_s."""
+    return Checkpoint(**{name: cluster.setting("checkpoint", name, getattr(Checkpoint, name)) for name in FIELDS})
+
+
+@needs(state)
+def test_what_is_saved_comes_back(verdicts: Any) -> None:
+    """Every part of every tensor has the hash it was saved with."""
+    verdicts("checkpoint.load.wrong_tensors").must_pass()
+
+
+@needs(state)
+def test_a_save_is_durable_in_time(verdicts: Any) -> None:
+    """Seconds until data, metadata and folder are durable, and the rate against plain writes of the same bytes."""
+    verdicts("checkpoint.save.*").must_pass()
+    verdicts("checkpoint.raw.*").must_pass()
+
+
+@needs(state)
+def test_a_load_is_cold_and_in_time(verdicts: Any) -> None:
+    """Seconds of a load that is proven to come from the device."""
+    verdicts("checkpoint.load.time").must_pass()
+    verdicts("checkpoint.load.cold_share").must_pass()
