@@ -235,6 +235,8 @@ class _Judging:
         worst, value = judged[0], judged[0].estimate
         alike = [j for j in judged if j.status == worst.status != "pass"]
         evidence: dict[str, Any] = {"node": worst.node} if worst.node else {}
+        if limit.of != "value":
+            evidence["of"] = _of(limit)
         if alike and len(judged) > 1:
             evidence["units"] = [[j.unit, j.node, j.estimate.median] for j in alike[:LISTED_UNITS]]
             evidence["num_units"] = len(alike)
@@ -300,17 +302,17 @@ def _of_limit(limit: Limit) -> dict[str, Any]:
     }
 
 
+def _of(limit: Limit) -> str:
+    """What the value is a ratio to, in words."""
+    return {"metric": str(limit.ratio_to), "peers": "its peers", "baseline": "the baseline"}[limit.of]
+
+
 def _reason(
     limit: Limit, judged: list[Judged], alike: list[Judged], waiver: Waiver | None, expired: Waiver | None
 ) -> str:
     """One sentence: who, how much, against what, says who."""
     worst, value = judged[0], judged[0].estimate
-    ratio = {
-        "value": "",
-        "metric": f" of {limit.ratio_to}",
-        "peers": " of its peers",
-        "baseline": " of the baseline",
-    }[limit.of]
+    ratio = f" of {_of(limit)}" if limit.of != "value" else ""
     equal = limit.bound == "equal"
     said = f"{worst.unit}: " if worst.unit else ""
     said += f"{'worst sample' if equal else 'median'} {quantity(value.median, limit.unit)}{ratio} (n={value.n}), "

@@ -1,0 +1,282 @@
+"""Charts as inline SVG: small, readable without colour, the same bytes for the same numbers.
+
+Colours are CSS classes of the page (light and dark), so a chart holds shapes only. What failed has another
+shape, not only another colour. Every chart says in words what it shows. Nothing is computed here but places.
+
+>>> "<svg" in bullet(low=9, median=10, high=11, limit=8, bound="floor", status="pass", unit="s")
+True
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup, escape
+
+from reports.quantities import digits, quantity, scale_of, size
+from reports.statistics import Estimate
+
+BAD = ("fail", "impossible")
+
+
+class Point(NamedTuple):
+    """One value on a chart."""
+
+    x: float
+    value: Estimate
+    status: str = "pass"
+    label: str = ""
+
+
+class Line(NamedTuple):
+    """A limit on a chart; `x` is where it holds, None everywhere."""
+
+    value: float
+    label: str
+    x: float | None = None
+
+
+class Frame(NamedTuple):
+    """The plotting area of a chart and what its edges mean."""
+
+    width: float
+    height: float
+    x_low: float
+    x_high: float
+    y_low: float
+    y_high: float
+    left: float = 46
+    right: float = 10
+    top: float = 12
+    bottom: float = 26
+
+    def x(self, value: float) -> float:
+        """Horizontal place of a value."""
+        inside = self.width - self.left - self.right
+        return self.left + inside * (value - self.x_low) / ((self.x_high - self.x_low) or 1)
+
+    def y(self, value: float) -> float:
+        """Vertical place of a value; the axis grows upwards."""
+        inside = self.height - self.top - self.bottom
+        return self.height - self.bottom - inside * (value - self.y_low) / ((self.y_high - self.y_low) or 1)
+
+
+def sweep(points: Sequence[Point], limits: Sequence[Line], *, unit: str, what: str) -> Markup:
+    """A value over buffer sizes: median line, interval band, limits. Size axis in powers of two, value axis from 0."""
+    points = sorted(points)
+    xs = [math.log2(p.x) for p in points]
+    shown = [line for line in limits if line.value <= 1.6 * max(p.value.high for p in points)]
+    top = max([p.value.high for p in points] + [line.value for line in shown]) * 1.08
+    frame = Frame(360, 210, min(xs), max(xs) if len(points) > 1 else min(xs) + 1, 0.0, top)
+    upper = [(frame.x(x), frame.y(p.value.high)) for x, p in zip(xs, points, strict=True)]
+    lower = [(frame.x(x), frame.y(p.value.low)) for x, p in zip(xs, points, strict=True)]
+    middle = [(frame.x(x), frame.y(p.value.median)) for x, p in zip(xs, points, strict=True)]
+    parts = [
+        _y_axis(frame, unit),
+        *(
+            _text(frame.x(x), frame.height - 8, size(int(p.x)), "tick mid")
+            for x, p in _spread(list(zip(xs, points, strict=True)), 5)
+        ),
+        f'<polygon class="band" points="{_path(upper + lower[::-1])}"/>',
+        f'<polyline class="line" points="{_path(middle)}"/>',
+        *(_limit(frame, line, None if line.x is None else math.log2(line.x)) for line in shown),
+        *(_mark(*place, p, unit, size(int(p.x))) for place, p in zip(middle, points, strict=True)),
+    ]
+    return _svg(frame, parts, what)
+
+
+def units(points: Sequence[Point], limits: Sequence[Line], *, unit: str, what: str) -> Markup:
+    """One mark per rank or node with its interval. The value axis does not start at zero, and says so."""
+    every = [v for p in points for v in (p.value.low, p.value.high)] + [line.value for line in limits]
+    pad = (max(every) - min(every)) * 0.12 or abs(max(every)) * 0.05 or 1.0
+    frame = Frame(360, 190, -0.6, len(points) - 0.4, min(every) - pad, max(every) + pad)
+    parts = [_y_axis(frame, unit), *(_limit(frame, line, None) for line in limits)]
+    for i, p in enumerate(points):
+        x = frame.x(i)
+        parts.append(
+            f'<line class="whisker" x1="{x:.1f}" x2="{x:.1f}" y1="{frame.y(p.value.low):.1f}" '
+            f'y2="{frame.y(p.value.high):.1f}"/>'
+        )
+        parts.append(_mark(x, frame.y(p.value.median), p, unit, p.label))
+    step = max(1, math.ceil(len(points) / 16))
+    parts += [
+        _text(frame.x(i), frame.height - 8, f"{p.x:g}", "tick mid") for i, p in enumerate(points) if i % step == 0
+    ]
+    return _svg(frame, parts, f"{what}; the value axis does not start at zero")
+
+
+def ecdf(points: Sequence[Point], limits: Sequence[Line], *, unit: str, what: str) -> Markup:
+    """How many units reach how much, for more units than marks fit: a step curve, the worst one named."""
+    ordered = sorted(points, key=lambda p: p.value.median)
+    values = [p.value.median for p in ordered]
+    every = values + [line.value for line in limits]
+    pad = (max(every) - min(every)) * 0.06 or abs(max(every)) * 0.05 or 1.0
+    frame = Frame(360, 190, min(every) - pad, max(every) + pad, 0.0, 1.0)
+    n = len(values)
+    shown = range(n) if n <= 400 else sorted({round(i * (n - 1) / 399) for i in range(400)})
+    steps = [(frame.x(values[i]), frame.y((i + 1) / n)) for i in shown]
+    factor, name = scale_of(max(map(abs, every)), unit)
+    parts = [
+        *(_grid(frame, share, f"{share:.0%}") for share in (0.0, 0.5, 1.0)),
+        f'<polyline class="line" points="{_path(steps)}"/>',
+    ]
+    parts += [
+        _text(frame.x(v), frame.height - 8, digits(v / factor), "tick mid")
+        for v in _ticks(frame.x_low, frame.x_high, 4)
+    ]
+    parts.append(_text(frame.width - frame.right, 10, name, "tick end"))
+    for line in limits:
+        x = frame.x(line.value)
+        parts.append(
+            f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="{frame.top}" y2="{frame.height - frame.bottom}"/>'
+        )
+        parts.append(_text(x + 4, frame.top + 10, line.label, "limit-text"))
+    for p in [p for p in ordered if p.status in BAD][:1]:
+        parts.append(_mark(frame.x(p.value.median), frame.y(1 / n), p, unit, p.label))
+        parts.append(_text(frame.x(p.value.median) + 8, frame.y(1 / n) - 6, p.label, "tick"))
+    return _svg(frame, parts, what)
+
+
+def heat(
+    values: Sequence[Sequence[float | None]],
+    labels: Sequence[str],
+    bad: set[tuple[int, int]],
+    *,
+    unit: str,
+    higher: bool,
+    what: str,
+) -> Markup:
+    """A square of pairs, row to column. Darker is worse; what fails has a frame; up to 16 a side with numbers."""
+    n = len(values)
+    flat = [v for row in values for v in row if v is not None]
+    low, high = min(flat), max(flat)
+    factor, name = scale_of(high, unit)
+    cell = max(5.0, min(34.0, 600 / n))
+    left, top, edge = 34.0, 22.0, cell - 1
+    parts = [_text(0, 12, f"row sends, {name}", "tick")]
+    for i, row in enumerate(values):
+        if n <= 16 or i % math.ceil(n / 16) == 0:
+            middle = (i + 0.5) * cell
+            parts.append(_text(left - 6, top + middle + 4, labels[i], "tick end"))
+            parts.append(_text(left + middle, top - 6, labels[i], "tick mid"))
+        for j, v in enumerate(row):
+            if v is None:
+                continue
+            good = (v - low) / (high - low) if high > low else 1.0
+            level = round(8 * (good if higher else 1 - good))
+            x, y = left + j * cell, top + i * cell
+            marked = " bad" if (i, j) in bad else ""
+            parts.append(
+                f'<rect class="h{level}{marked}" x="{x:.1f}" y="{y:.1f}" width="{edge:.1f}" height="{edge:.1f}"/>'
+            )
+            if n <= 16:
+                parts.append(_text(x + cell / 2 - 0.5, y + cell / 2 + 3.5, digits(v / factor), f"cell t{level}"))
+    side = left + n * cell + 4
+    return _svg(Frame(side, top + n * cell + 4, 0, 1, 0, 1), parts, what, css="heat")
+
+
+def bullet(*, low: float, median: float, high: float, limit: float, bound: str, status: str, unit: str) -> Markup:
+    """One value from zero against its limit: a bar, its interval, a line where the limit is."""
+    top = max(high, limit, median) * 1.1 or 1.0
+    frame = Frame(260, 26, 0.0, top, 0, 1, left=0, right=0, top=4, bottom=4)
+    x, edge = frame.x(max(median, 0.0)), frame.x(limit)
+    parts = [
+        '<rect class="track" x="0" y="9" width="260" height="8"/>',
+        f'<rect class="bar {status}" x="0" y="9" width="{x:.1f}" height="8"/>',
+        f'<line class="whisker" x1="{frame.x(low):.1f}" x2="{frame.x(high):.1f}" y1="13" y2="13"/>',
+        f'<line class="limit" x1="{edge:.1f}" x2="{edge:.1f}" y1="2" y2="24"/>',
+    ]
+    side = "at least" if bound == "floor" else "at most"
+    return _svg(
+        frame, parts, f"{quantity(median, unit)} where {side} {quantity(limit, unit)} is asked for", css="bullet"
+    )
+
+
+def timeline(spans: Sequence[tuple[float, float, str, str]], *, total: float, what: str) -> Markup:
+    """Where the time of a campaign went: spans of (begin, end, class, label) in seconds."""
+    frame = Frame(720, 46, 0.0, total, 0, 1, left=0, right=0)
+    parts = ['<rect class="track" x="0" y="6" width="720" height="20"/>']
+    for begin, end, css, label in spans:
+        x, width = frame.x(begin), max(1.0, frame.x(end) - frame.x(begin) - 0.8)
+        box = f'x="{x:.1f}" y="6" width="{width:.1f}" height="20"'
+        parts.append(f'<rect class="{css}" {box}><title>{escape(label)}</title></rect>')
+    parts += [
+        _text(frame.x(t), 42, f"{t / 60:g} min" if total > 180 else f"{t:g} s", f"tick {place}")
+        for t, place in _edges(_ticks(0, total / (60 if total > 180 else 1), 5), 60 if total > 180 else 1, total)
+    ]
+    return _svg(frame, parts, what, css="timeline")
+
+
+def _edges(ticks: Sequence[float], factor: float, total: float) -> list[tuple[float, str]]:
+    inside = [t * factor for t in ticks if t * factor <= total]
+    return [(t, "start" if t < total * 0.03 else "end" if t > total * 0.97 else "mid") for t in inside]
+
+
+def _y_axis(frame: Frame, unit: str) -> str:
+    factor, name = scale_of(frame.y_high, unit)
+    lines = [_grid(frame, v, digits(v / factor)) for v in _ticks(frame.y_low, frame.y_high, 4)]
+    return "".join(lines) + _text(frame.left - 6, 9, "ratio" if name == "1" else name, "tick end")
+
+
+def _grid(frame: Frame, value: float, label: str) -> str:
+    y = frame.y(value)
+    line = f'<line class="grid" x1="{frame.left}" x2="{frame.width - frame.right}" y1="{y:.1f}" y2="{y:.1f}"/>'
+    return line + (_text(frame.left - 6, y + 4, label, "tick end") if y > 18 else "")
+
+
+def _limit(frame: Frame, line: Line, x: float | None) -> str:
+    """The limit as a line across the chart, or a short one at the size it holds for."""
+    y = frame.y(line.value)
+    begin, end = frame.left, frame.width - frame.right
+    if x is not None:
+        begin, end = max(begin, frame.x(x) - 26), min(end, frame.x(x) + 26)
+    drawn = f'<line class="limit" x1="{begin:.1f}" x2="{end:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
+    return drawn + _text(end, y - 4 if y > 22 else y + 12, line.label, "limit-text end")
+
+
+def _mark(x: float, y: float, p: Point, unit: str, name: str) -> str:
+    """A dot; a cross for what failed, an open square for what is undecided."""
+    told = f"{name}: {quantity(p.value.median, unit)} (n={p.value.n}), {p.status}"
+    title = f"<title>{escape(told)}</title>"
+    if p.status in BAD:
+        path = f"M{x - 4:.1f} {y - 4:.1f}l8 8m0 -8l-8 8"
+        return f'<path class="cross" d="{path}">{title}</path>'
+    if p.status == "noisy":
+        return f'<rect class="open" x="{x - 3.5:.1f}" y="{y - 3.5:.1f}" width="7" height="7">{title}</rect>'
+    return f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="2.6">{title}</circle>'
+
+
+def _ticks(low: float, high: float, about: int) -> list[float]:
+    """Round numbers between two, about so many.
+
+    >>> _ticks(0, 10, 4)
+    [0.0, 2.5, 5.0, 7.5, 10.0]
+    """
+    raw = (high - low) / about
+    if raw <= 0:
+        return [low]
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next((m * power for m in (1, 2, 2.5, 5, 10) if raw <= m * power * 1.001), 10 * power)
+    first = math.ceil(low / step - 1e-9)
+    return [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _spread(items: Sequence[tuple[float, Point]], about: int) -> list[tuple[float, Point]]:
+    """At most so many of the items, evenly, the last one among them."""
+    step = max(1, math.ceil((len(items) - 1) / max(1, about - 1)))
+    return [item for i, item in enumerate(items) if (len(items) - 1 - i) % step == 0]
+
+
+def _path(places: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+
+
+def _text(x: float, y: float, text: str, css: str) -> str:
+    return f'<text class="{css}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
+
+
+def _svg(frame: Frame, parts: Sequence[str], what: str, *, css: str = "chart") -> Markup:
+    head = f'<svg class="{css}" viewBox="0 0 {frame.width:g} {frame.height:g}" role="img" aria-label="{escape(what)}">'
+    return Markup(head + "".join(parts) + "</svg>")

@@ -1,0 +1,234 @@
+"""The measured numbers of a run, family by family, as charts and short tables for the page.
+
+Sweeps over sizes become curves, ranks and nodes become marks or a step curve, pairs become a heat map, single
+numbers become rows. Exact results (no wrong element) are only counted. What a chart marks as failed is what
+the Verdicts say; nothing is judged here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from markupsafe import Markup
+
+from benchmarks.measurement import Expected, Verdict, params_key
+from reports import charts
+from reports.charts import Line, Point
+from reports.evidence import Evidence, Unit
+from reports.findings import SIGNS, family, limit_text
+from reports.quantities import param, quantity, size
+from reports.runs import StoredRun
+from reports.statistics import Estimate, estimate, median
+
+PANELS = 24  # charts of one family; more are counted
+ROWS = 40  # rows of a family's table
+MARKS = 64  # so many ranks have a mark each; more become a step curve
+CELLS = 48  # so many ranks a side in a heat map; more are blocks of ranks, each showing its worst pair
+GRAVITY = ("impossible", "fail", "noisy", "waived", "pass")
+
+ABOUT = {
+    "gemm": "Matrix products on every device at once. The slowest device counts.",
+    "memory": "Copies inside device memory; bytes read and written are both counted.",
+    "collectives": "Bus bandwidth as nccl-tests counts it, from verified results; the time is the slowest rank's.",
+    "links": "Every ordered pair of ranks. Latency is half the round trip.",
+    "checkpoint": "Save until durable, the raw writer in the same run, and a verified load.",
+    "training": "Whole training steps of the reference model; the loss is compared with a single process.",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One chart with its heading."""
+
+    title: str
+    detail: str
+    chart: Markup
+    wide: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One number in a family's table."""
+
+    what: str
+    detail: str
+    value: str
+    interval: str
+    n: int
+    limits: str
+    status: str
+
+
+@dataclass(kw_only=True)
+class Family:
+    """Everything the page shows of one family of metrics."""
+
+    name: str
+    about: str = ""
+    panels: list[Panel] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    exact: int = 0  # exact results that hold
+    left_out: int = 0  # charts and rows beyond what one page holds
+
+
+def families(stored: StoredRun, verdicts: Sequence[Verdict]) -> list[Family]:
+    """The families of a run in the order in which they were expected."""
+    evidence = Evidence(stored.measurements, stored.errors)
+    by_number: dict[tuple[str, str, str], list[Verdict]] = defaultdict(list)
+    for v in verdicts:
+        by_number[v.config, v.metric, params_key(v.params)].append(v)
+    groups: dict[str, dict[tuple[Any, ...], list[Expected]]] = defaultdict(lambda: defaultdict(list))
+    for e in stored.run.expected:
+        groups[family(e.metric)][_group(e)].append(e)
+    found = []
+    for name, members in groups.items():
+        made = Family(name=name, about=ABOUT.get(name, ""))
+        for group in members.values():
+            _add(made, group, evidence, by_number)
+        if made.panels or made.rows or made.exact:
+            found.append(made)
+    return found
+
+
+def _group(e: Expected) -> tuple[Any, ...]:
+    """What is shown together: the sizes of one sweep, all exact results, else each number alone."""
+    if e.better == "equal":
+        return ("exact",)
+    if e.per == "world" and "bytes" in e.params and e.metric.rpartition(".")[2] in ("busbw", "latency"):
+        return e.metric, e.config, params_key({k: v for k, v in e.params.items() if k != "bytes"})
+    return e.metric, e.config, params_key(e.params)
+
+
+def _add(
+    made: Family, group: list[Expected], evidence: Evidence, by_number: dict[tuple[str, str, str], list[Verdict]]
+) -> None:
+    """Turn one group into a chart, a row or a count."""
+    if group[0].better == "equal":
+        made.exact += sum(all(v.status == "pass" for v in by_number[e.config, *e.key]) for e in group)
+        return
+    measured = []
+    for e in group if len(made.panels) < PANELS and len(made.rows) < ROWS else ():
+        attempts = evidence.attempts(e)
+        if attempts and attempts[-1].units:
+            measured.append((e, attempts[-1].units, by_number[e.config, *e.key]))
+    if not measured:
+        made.left_out += len(made.panels) >= PANELS or len(made.rows) >= ROWS
+        return
+    e, units, verdicts = measured[0]
+    if len(measured) > 1:
+        made.panels.append(_sweep(measured))
+    elif e.per == "pair" and len(units) > 1:
+        made.panels.append(_pairs(e, units, verdicts))
+    elif len(units) > 1:
+        made.panels.append(_units(e, units, verdicts))
+    else:
+        made.rows.append(_row(e, units[0], verdicts))
+
+
+def _sweep(measured: Sequence[tuple[Expected, Sequence[Unit], list[Verdict]]]) -> Panel:
+    first = measured[0][0]
+    points, limits = [], defaultdict(list)
+    for e, units, verdicts in measured:
+        points.append(Point(float(e.params["bytes"]), estimate(units[0].samples), _status(verdicts)))
+        for v in _absolute(e, verdicts):
+            limits[v.limit, v.bound, v.limit_value].append(float(e.params["bytes"]))
+    lines = [
+        Line(float(value or 0), f"{SIGNS[bound]} {quantity(value, first.unit)}", x)
+        for (_, bound, value), at in limits.items()
+        for x in ([None] if len(at) == len(measured) else at)
+    ]
+    detail = _detail(first, but=("bytes",))
+    what = f"{first.metric} {detail} from {size(int(points[0].x))} to {size(int(points[-1].x))}"
+    return Panel(title=_title(first), detail=detail, chart=charts.sweep(points, lines, unit=first.unit, what=what))
+
+
+def _units(e: Expected, units: Sequence[Unit], verdicts: list[Verdict]) -> Panel:
+    bad = _bad_units(verdicts)
+    points = [
+        Point(float(i), estimate(u.samples), bad.get(u.label, "pass"), u.label)
+        for i, u in enumerate(sorted(units, key=lambda u: u.identity))
+    ]
+    lines = [Line(float(v.limit_value or 0), limit_text(v)) for v in _absolute(e, verdicts)]
+    typical = median([p.value.median for p in points])
+    lines = [line for line in lines if 0.5 * typical < line.value < 1.5 * typical]
+    draw = charts.units if len(points) <= MARKS else charts.ecdf
+    what = f"{e.metric} of {len(points)} {e.per}s, median {quantity(typical, e.unit)}"
+    each = f"each {e.per}" if len(points) <= MARKS else f"share of {len(points):,} {e.per}s that reach at most"
+    detail = " · ".join(part for part in (_detail(e), each) if part)
+    return Panel(title=_title(e), detail=detail, chart=draw(points, lines, unit=e.unit, what=what))
+
+
+def _pairs(e: Expected, units: Sequence[Unit], verdicts: list[Verdict]) -> Panel:
+    bad = _bad_units(verdicts)
+    n = 1 + max(max(u.identity) for u in units)
+    block = math.ceil(n / CELLS)
+    side = math.ceil(n / block)
+    values: list[list[float | None]] = [[None] * side for _ in range(side)]
+    failing = set()
+    worse = min if e.better == "higher" else max
+    for u in units:
+        i, j, value = u.identity[0] // block, u.identity[1] // block, estimate(u.samples).median
+        known = values[i][j]
+        values[i][j] = value if known is None else worse(known, value)
+        if u.label in bad:
+            failing.add((i, j))
+    middle = median([v for row in values for v in row if v is not None])
+    detail = _detail(e) + (f" · the worst pair of blocks of {block} ranks" if block > 1 else "")
+    what = f"{e.metric} of {len(units):,} pairs, median {quantity(middle, e.unit)}, {len(failing)} marked as failing"
+    labels = [str(i * block) for i in range(side)]
+    chart = charts.heat(values, labels, failing, unit=e.unit, higher=e.better == "higher", what=what)
+    return Panel(title=_title(e), detail=detail.strip(" ·"), chart=chart, wide=side > 8)
+
+
+def _row(e: Expected, unit: Unit, verdicts: list[Verdict]) -> Row:
+    value: Estimate = estimate(unit.samples)
+    limits = [limit_text(v) + (f" of {_ratio(v)}" if v.limit_unit != e.unit else "") for v in verdicts if v.limit]
+    return Row(
+        what=_title(e),
+        detail=_detail(e),
+        value=quantity(value.median, e.unit),
+        interval=f"{quantity(value.low, e.unit)} to {quantity(value.high, e.unit)}" if value.n > 1 else "one sample",
+        n=value.n,
+        limits=", ".join(limits) or "no limit",
+        status=_status(verdicts) if verdicts else "measured",
+    )
+
+
+def _ratio(v: Verdict) -> str:
+    return f"its reference ({quantity(v.value, '1')} reached)"
+
+
+def _title(e: Expected) -> str:
+    return e.metric.partition(".")[2] or e.metric
+
+
+def _detail(e: Expected, but: Iterable[str] = ()) -> str:
+    shown = sorted(
+        ((k, v) for k, v in e.params.items() if k not in but), key=lambda item: (item[0] != "bytes", item[0])
+    )
+    return " · ".join(param(k, v) for k, v in shown if (k, v) != ("group", "world"))
+
+
+def _absolute(e: Expected, verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """Verdicts whose limit is on the value itself, so that it can be drawn beside it."""
+    return [v for v in verdicts if v.limit_value is not None and v.limit_unit == e.unit and v.bound != "equal"]
+
+
+def _status(verdicts: Iterable[Verdict]) -> str:
+    """The gravest status of mandatory limits; advisory ones do not colour a chart."""
+    found = {v.status for v in verdicts if v.mandatory}
+    return next((s for s in GRAVITY if s in found), "pass")
+
+
+def _bad_units(verdicts: Iterable[Verdict]) -> dict[str, str]:
+    """Labels of units that a mandatory limit fails, with the status."""
+    bad = {}
+    for v in verdicts:
+        if v.mandatory and v.status in ("fail", "impossible", "noisy", "waived"):
+            bad[v.subject] = v.status
+            bad |= {unit[0]: v.status for unit in v.evidence.get("units", ())}
+    return bad
