@@ -1,0 +1,176 @@
+"""Symptoms beyond a slow side: wrong data, loss, path collisions, slowness only under load.
+
+Each reads the optional column it needs (`wrong`; `best` and `retransmits`; repeated pairs; `load`) and says
+nothing where the table has none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+
+from reports.localise.effects import SMALLEST_NOISE, certainty, middle, probability_bad, spread, sums, upper_median
+from reports.localise.fabric import FLOOR, Fabric
+from reports.localise.pairs import Bools, Floats, Ints, PairTable
+from reports.localise.sides import Sides
+from reports.localise.suspects import CERTAIN, Suspect, percent
+
+UNDER_LOAD = 0.1  # flows together may be this much slower than one alone before the fabric is blamed
+MANY_RETRANSMITS = 5.0  # times the fleet's typical count
+
+
+def corrupters(table: PairTable) -> list[Suspect]:
+    """Who sends, or receives, wrong data: the fewest ends that explain all wrong flows, greedily.
+
+    Wrong data needs no statistics: one wrong element is one too many. A single wrong pair cannot tell its
+    sender from its receiver.
+    """
+    if table.wrong is None:
+        return []
+    bad = np.flatnonzero(np.nan_to_num(table.wrong) > 0)
+    flows = list(zip(table.a[bad].tolist(), table.b[bad].tolist(), table.rail[bad].tolist(), strict=True))
+    suspects = []
+    while flows:
+        partners = Counter((0, a) for a, _ in {(a, b) for a, b, _ in flows})
+        partners.update((1, b) for _, b in {(a, b) for a, b, _ in flows})
+        most = max(partners.values())
+        side, node = max(end for end, count in partners.items() if count == most)
+        mine = [f for f in flows if f[side] == node]
+        flows = [f for f in flows if f[side] != node]
+        suspects.append(_corrupter(table, side, node, mine, num_partners=most))
+    return suspects
+
+
+def _corrupter(table: PairTable, side: int, node: int, flows: list[tuple[int, int, int]], *,
+               num_partners: int) -> Suspect:  # fmt: skip
+    rails = {rail for _, _, rail in flows}
+    a, b = (table.nodes[i] for i in flows[0][:2])
+    name, one = table.nodes[node], num_partners == 1
+    num_cells = int(((table.a, table.b)[side] == node).sum())
+    said = f"{len(flows)} of {num_cells} flows {('from', 'to')[side]} {name} arrived wrong, at {num_partners} partners"
+    if one:
+        said = f"only flows from {a} to {b} arrived wrong: sender and receiver cannot be told apart"
+    return Suspect(
+        kind="corruption", where=a if one else name, peer=b if one else "",
+        rail=rails.pop() if len(rails) == 1 and table.num_rails > 1 else None,
+        direction="" if one else ("transmit", "receive")[side], nodes=(a, b) if one else (name,),
+        num_cells=num_cells, num_agree=len(flows), confidence=0.5 if one else 1.0, evidence=said,
+    )  # fmt: skip
+
+
+def lossy(suspects: list[Suspect], fabric: Fabric, sides: Sides, best: Sides | None) -> list[Suspect]:
+    """Suspects whose best repetition is as fast as anyone's: they lose packets rather than run slowly."""
+    if best is None:
+        return suspects
+    table, rails = fabric.table, sides.num_rails
+    index = {name: i for i, name in enumerate(table.nodes)}
+    counts = _retransmits(table, sides)
+    renamed = []
+    for s in suspects:
+        if s.kind not in ("nic", "host"):
+            renamed.append(s)
+            continue
+        at = [index[s.where] * rails + r for r in (range(rails) if s.rail is None else (s.rail,))]
+        ways = (1,) if s.direction == "receive" else (0,) if s.direction == "transmit" else (0, 1)
+        effect = min(middle(best.effects[way].effect[at]) for way in ways)
+        if effect <= math.log1p(-s.slower) / 3:
+            renamed.append(s)
+            continue
+        said = f"{s.evidence}; its best repetition is unaffected ({percent(-math.expm1(effect))} slower)"
+        lost = counts is not None and max(middle(counts[way][at]) for way in ways) >= MANY_RETRANSMITS
+        if lost:
+            said += ", and retransmits are many times those of its peers: it loses packets"
+            renamed.append(replace(s, kind="loss", evidence=said))
+        else:
+            renamed.append(replace(s, evidence=f"{said}: it is disturbed now and then, or loses packets"))
+    return renamed
+
+
+def _retransmits(table: PairTable, sides: Sides) -> tuple[Floats, Floats] | None:
+    """Mean retransmits of each side's flows over the fleet's typical mean (at least 1), per direction."""
+    if table.retransmits is None:
+        return None
+    count = np.nan_to_num(table.retransmits)
+    means = []
+    for row, effects in zip(sides.row, sides.effects, strict=True):
+        total = np.bincount(row, weights=count, minlength=len(effects.effect))
+        mean = np.divide(total, effects.num_cells, out=np.full(len(total), np.nan), where=effects.num_cells > 0)
+        means.append(mean / max(1.0, middle(mean)))
+    return means[0], means[1]
+
+
+def slow_pairs(fabric: Fabric, sides: Sides) -> list[Suspect]:
+    """Pairs that are slow every time though both their ends are well: a path collision.
+
+    Only pairs measured at least twice count: one slow measurement is an outlier, and so are two where outliers
+    are so common that two in one pair must be expected somewhere.
+    """
+    table, rest = fabric.table, sides.rest
+    code = (table.a * len(table.nodes) + table.b) * sides.num_rails + table.rail
+    cells, cell, count = np.unique(code, return_inverse=True, return_counts=True)
+    cell = cell.astype(np.int64)
+    effect = upper_median(rest, cell, len(cells))
+    noise = sides.noise.scale
+    z = effect * np.sqrt(count * sides.weight) / max(noise, spread(effect))
+    flagged = (count * sides.weight >= 2) & (effect <= -FLOOR)
+    odds = sides.weight * sides.noise.log_odds(rest, effect[cell])
+    num_repeated = int((count >= 2).sum())
+    often = (np.searchsorted(np.sort(rest), effect / 2) + 1) / (len(rest) + 1)  # any flow as slow as that
+    sure = np.minimum(
+        probability_bad(sums(odds, cell, len(cells)), count, noise),
+        certainty(np.where(flagged, z, 0.0), num_repeated),
+    )
+    sure = np.minimum(sure, 1 - num_repeated * often ** (count * sides.weight))
+    suspects = []
+    for at in np.flatnonzero(flagged & (sure >= CERTAIN)).tolist():
+        pair, rail = divmod(int(cells[at]), sides.num_rails)
+        a, b = (table.nodes[i] for i in divmod(pair, len(table.nodes)))
+        mine = rest[cell == at]
+        slower = -math.expm1(float(effect[at]))
+        agree = int((mine <= effect[at] / 2).sum())
+        suspects.append(
+            Suspect(kind="pair", where=a, peer=b, rail=rail, nodes=(a, b), slower=slower, z=float(z[at]),
+                    num_cells=int(count[at]), num_agree=agree, confidence=float(sure[at]),
+                    evidence=f"only {a} to {b} is {percent(slower)} slower, {agree} of {count[at]} times; both are "
+                             "well with others: two flows share one path, or the route between them is bad")
+        )  # fmt: skip
+    return suspects
+
+
+def oversubscribed(fabric: Fabric, y: Floats) -> list[Suspect]:
+    """Flows across leaves that are fast alone and slow together, where flows inside a leaf are not."""
+    load = fabric.load
+    if not len(load) or not load.max():
+        return []
+    across = fabric.across if fabric.across.any() else np.ones(len(y), dtype=bool)
+    drop, noise, num = _drop(y, load, across)
+    inside, _, num_inside = _drop(y, load, ~across)
+    net = drop - (inside if num_inside else 0.0)
+    if not num or not net <= math.log(1 - UNDER_LOAD):
+        return []
+    z = net / max(noise / math.sqrt(num), SMALLEST_NOISE)
+    alone = middle(y[across & (load == 0)])
+    agree = int((y[across & (load == load.max())] <= alone + net / 2).sum())
+    two = len(fabric.leaves) == 2 and fabric.across.any()
+    flows = int(np.max(fabric.table.load)) if fabric.table.load is not None else 0
+    control = "flows inside a leaf are not slowed" if num_inside else "no flows inside a leaf were measured to compare"
+    return [
+        Suspect(
+            kind="oversubscription", where=fabric.leaves[0] if two else "", peer=fabric.leaves[1] if two else "",
+            slower=-math.expm1(net), z=z, num_cells=num, num_agree=agree,
+            confidence=float(certainty(np.array([z]), 1)[0]) if num_inside and num >= 4 else 0.5,
+            evidence=f"{flows} flows together are {percent(-math.expm1(net))} slower each than one alone "
+                     f"({math.exp(-net):.1f}:1 over the boundary); {control}",
+        )
+    ]  # fmt: skip
+
+
+def _drop(y: Floats, load: Ints, which: Bools) -> tuple[float, float, int]:
+    """How much slower these flows are under the highest load than under the lowest; noise; how many compared."""
+    alone, together = y[which & (load == 0)], y[which & (load == load.max())]
+    if not len(alone) or not len(together):
+        return 0.0, 0.0, 0
+    return middle(together) - middle(alone), spread(together) + spread(alone), min(len(alone), len(together))
