@@ -92,8 +92,9 @@ def _parser() -> argparse.ArgumentParser:
         cls = load_spec(name)
         summary = (cls.__doc__ or "").strip()
         command = commands.add_parser(
-            name, help=summary.splitlines()[0], description=summary, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
+            name, help=summary.splitlines()[0], description=summary,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )  # fmt: skip
         command.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where ranks compute")
         command.add_argument("--group-timeout", type=float, default=300.0, help="seconds before a collective gives up")
         _add_fields(command, cls)

@@ -50,6 +50,11 @@ class Report:
         """Plain fields, for a message."""
         return asdict(self)
 
+    @classmethod
+    def from_message(cls, message: dict[str, Any]) -> Report:
+        """The report that a message carries."""
+        return cls(state=message["state"], stack=message["stack"], log=message["log"])
+
     @property
     def in_collective(self) -> bool:
         """Whether the stack waits inside torch.distributed, as a victim of the culprit would."""
@@ -85,14 +90,14 @@ def examine(handle: Handle, *, patience_s: float = 1.5) -> Report:
     size = _size(handle.stack_path)
     signal_process(handle, signal.SIGUSR1)
     signal_process(handle, signal.SIGCONT)
-    end = time.monotonic() + patience_s
-    stack = ""
+    end, stack = time.monotonic() + patience_s, ""
     while time.monotonic() < end:
         time.sleep(0.05)
-        if _size(handle.stack_path) > size and (new := _read(handle.stack_path)[size:]) == stack:
+        before, stack = stack, _read(handle.stack_path)[size:]
+        if stack and stack == before:  # it has stopped growing
             break
-        stack = _read(handle.stack_path)[size:]
-    return Report(state=state, stack=stack, log=tail(handle.log_path))
+    main_thread = stack.rstrip().rpartition("\n\n")[2]  # faulthandler writes it last
+    return Report(state=state, stack=main_thread, log=tail(handle.log_path))
 
 
 def born(pid: int) -> str:
@@ -109,6 +114,11 @@ def state_of(handle: Handle) -> str:
     if fields[19] != handle.born:
         return "gone"
     return STATES.get(fields[0], fields[0])
+
+
+def is_alive(handle: Handle) -> bool:
+    """Whether that very process still runs (False where it cannot be known)."""
+    return state_of(handle) not in ("gone", "dead", "unknown")
 
 
 def signal_process(handle: Handle, number: int) -> bool:

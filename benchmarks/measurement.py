@@ -254,24 +254,24 @@ def decode(cls: type[T], line: str | bytes) -> T:
         raise RecordError(f"a {cls.__name__} is a JSON object, this line is a {type(fields).__name__}")
     version = fields.pop("v", None)
     if type(version) is not int or version < 0:
-        raise RecordError(f"no schema version: every record starts with \"v\", this one has {version!r}")
+        raise RecordError(f'no schema version: every record starts with "v", this one has {version!r}')
     if version > SCHEMA:
         raise RecordError(
             f"written by a newer version of this suite (schema {version}, this one reads up to {SCHEMA}): update it"
         )
     for step in range(version, SCHEMA):
         if step not in UPGRADES:
-            raise RecordError(f"schema {version} is no longer readable (this one reads from {min(UPGRADES, default=SCHEMA)})")
+            oldest = min(UPGRADES, default=SCHEMA)
+            raise RecordError(f"schema {version} is no longer readable (this suite reads from {oldest} on)")
         fields = UPGRADES[step](cls.__name__, fields)
-    return _typed(cls, fields, cls.__name__)
+    record: T = _typed(cls, fields, cls.__name__)
+    return record
 
 
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
-            f.name: _plain(got)
-            for f in dataclasses.fields(value)
-            if (got := getattr(value, f.name)) != _default(f)
+            f.name: _plain(got) for f in dataclasses.fields(value) if (got := getattr(value, f.name)) != _default(f)
         }
     if isinstance(value, dict):
         return {str(k): _plain(v) for k, v in value.items()}

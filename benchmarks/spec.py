@@ -79,12 +79,15 @@ def load_spec(benchmark: str) -> type[Any]:
     """The spec class of a benchmark. ValueError names the known ones."""
     if benchmark not in BENCHMARKS:
         raise ValueError(f"no benchmark {benchmark!r}: there are {', '.join(BENCHMARKS)}")
-    return getattr(importlib.import_module(f"benchmarks.{benchmark}.spec"), BENCHMARKS[benchmark])
+    module = importlib.import_module(f"benchmarks.{benchmark}.spec")
+    cls: type[Any] = getattr(module, BENCHMARKS[benchmark])
+    return cls
 
 
 def load_run(benchmark: str) -> Callable[[Any, World], Iterator[Measurement]]:
     """The run function of a benchmark (imports torch)."""
-    return importlib.import_module(f"benchmarks.{benchmark}.run").run
+    run: Callable[[Any, World], Iterator[Measurement]] = importlib.import_module(f"benchmarks.{benchmark}.run").run
+    return run
 
 
 def to_config(spec: Spec, place: Place) -> Config:
@@ -102,7 +105,12 @@ def to_config(spec: Spec, place: Place) -> Config:
 def from_config(config: Config) -> tuple[Any, Place]:
     """The spec and the place of a config (lists become the tuples they were)."""
     cls = load_spec(config.benchmark)
-    return cls(**_frozen(config.spec)), Place(**_frozen(config.place))
+    return cls(**_frozen(config.spec)), to_place(config.place)
+
+
+def to_place(fields: dict[str, Any]) -> Place:
+    """A place from its plain fields."""
+    return Place(**_frozen(fields))
 
 
 def _frozen(fields: dict[str, Any]) -> dict[str, Any]:

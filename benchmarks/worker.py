@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import diagnosis
 from benchmarks.control import ADDRESS, KEY, Channel, Message, dial
 from benchmarks.measurement import Config, Measurement, Subject, decode, encode, now
-from benchmarks.spec import Place, from_config, load_run
+from benchmarks.spec import from_config, load_run, to_place
 
 if TYPE_CHECKING:
     from benchmarks.world import World
@@ -86,8 +86,7 @@ def _join(channel: Channel, start: Message, scratch: str, begun: float) -> World
     from benchmarks.world import open_world  # import is told from a rank that never started
 
     imported = time.monotonic()
-    place = Place(**{k: tuple(v) if isinstance(v, list) else v for k, v in start["place"].items()})
-    world = open_world(place, timeout_s=start["timeout_s"], scratch=scratch)
+    world = open_world(to_place(start["place"]), timeout_s=start["timeout_s"], scratch=scratch)
     environment = ""
     if world.rank == world.local_ranks[0]:
         environment = encode(read_environment(world, start["launch"]))

@@ -74,7 +74,7 @@ class World:
             work()
             end.record()
             end.synchronize()
-            return start.elapsed_time(end) / 1e3
+            return float(start.elapsed_time(end)) / 1e3
         begin = time.perf_counter()
         work()
         return time.perf_counter() - begin

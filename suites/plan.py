@@ -10,11 +10,11 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from benchmarks.inventory import Gpu as InstalledGpu
+from benchmarks.inventory import InstalledGpu
 from benchmarks.measurement import Config, Expected
 from benchmarks.spec import Place, Spec, from_config, to_config
 from clusters.cluster import Cluster
-from suites.needs import Check
+from suites.needs import SUITES, Check, checks
 
 START_S = 60.0  # worst case of one launch, where the cluster file does not say
 
@@ -28,6 +28,17 @@ class Plan:
     configs: tuple[Config, ...]
     expected: tuple[Expected, ...]
     needed_by: dict[str, tuple[str, ...]]  # test -> config ids
+    gpu_name: str = ""  # of the first GPU that this machine shows
+
+    @property
+    def sku(self) -> str:
+        """What limits are scoped by where the cluster file names no GPU: "cpu", or the driver's name of the GPU."""
+        return self.gpu_name if any(c.place["device"] == "cuda" for c in self.configs) else "cpu"
+
+    @property
+    def backend(self) -> str:
+        """The backend of the collectives."""
+        return "nccl" if any(c.place["backend"] == "nccl" for c in self.configs) else "gloo"
 
     @property
     def launches(self) -> int:
@@ -55,7 +66,7 @@ class Plan:
         return [c for c in self.configs if c.id in wanted]
 
 
-def make_plan(cluster: Cluster, suite: str, checks: Sequence[Check], gpus: Sequence[InstalledGpu]) -> Plan:
+def make_plan(cluster: Cluster, suite: str, wanted: Sequence[Check], gpus: Sequence[InstalledGpu]) -> Plan:
     """The plan of a suite on a cluster whose machine shows `gpus` (none: CPU ranks over gloo).
 
     Raises ValueError with the cure where the machine cannot be what the cluster file says, or a spec does
@@ -65,7 +76,7 @@ def make_plan(cluster: Cluster, suite: str, checks: Sequence[Check], gpus: Seque
     configs: dict[str, Config] = {}
     expected: dict[tuple[str, str, str], Expected] = {}
     needed_by: dict[str, tuple[str, ...]] = {}
-    for check in checks:
+    for check in wanted:
         ids = []
         for spec in check.specs(cluster):
             place = device if spec.scope == "device" else world
@@ -79,8 +90,20 @@ def make_plan(cluster: Cluster, suite: str, checks: Sequence[Check], gpus: Seque
         raise ValueError(f"suite {suite!r} has no checks: choose another with --suite")
     ordered = [c for _, group in _by_place(configs.values()) for c in group]
     return Plan(
-        cluster=cluster, suite=suite, configs=tuple(ordered), expected=tuple(expected.values()), needed_by=needed_by
-    )
+        cluster=cluster, suite=suite, configs=tuple(ordered), expected=tuple(expected.values()), needed_by=needed_by,
+        gpu_name=gpus[0].name if gpus else "",
+    )  # fmt: skip
+
+
+def metrics(cluster: Cluster, gpus: Sequence[InstalledGpu]) -> dict[str, tuple[str, str]]:
+    """Metric -> (unit, better), over the checks of all suites: what a limit of this cluster may speak of."""
+    device, world = places(cluster, gpus)
+    found: dict[str, tuple[str, str]] = {}
+    for check in (c for suite in SUITES for c in checks(suite)):
+        for spec in check.specs(cluster):
+            for m in spec.emits(device if spec.scope == "device" else world):
+                found[m.name] = (m.unit, m.better)
+    return found
 
 
 def places(cluster: Cluster, gpus: Sequence[InstalledGpu]) -> tuple[Place, Place]:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from benchmarks.launch import torchrun
 from benchmarks.launch.job import Job
 
+__all__ = ["LAUNCHERS", "Job", "Launcher"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Launcher:

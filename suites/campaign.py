@@ -1,0 +1,269 @@
+"""One campaign from the options to the outcome: what the pytest plugin and nothing else drives.
+
+`open` checks everything that can be known before a rank starts and makes the run folder (or reopens one);
+`measure` runs the controller; `close` writes the end and the views. Each wrong input is a UsageError with
+one line and its cure, and leaves every older run as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+
+from benchmarks.inventory import DriverError, gpus
+from benchmarks.measurement import Config, Run, Verdict, now, params_key
+from clusters.cluster import Cluster
+from clusters.loader import ClusterError, check_metrics, load
+from reports import page, runs
+from reports.comparison import Baseline
+from suites.controller import Controller
+from suites.lock import CampaignLock, LockedError
+from suites.needs import SUITES, checks
+from suites.plan import Plan, make_plan, metrics
+from suites.progress import Progress
+from suites.runfolder import RunFolder, RunFolderError
+
+ROOT = Path(__file__).parent.parent
+UNFINISHED = ("missing", "error", "noisy")  # what --resume measures; a fail or an impossible wants --retest
+
+
+class UsageError(ValueError):
+    """What was asked for cannot be done; one line with the cure. Exit status 4."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The command line of a campaign."""
+
+    cluster: str
+    suite: str = "acceptance"
+    runs: Path = Path("runs")
+    resume: str = ""  # a run folder, or its name under `runs`
+    retest: str = ""  # "failed", or a node, rank or other subject
+    launcher: str = "torchrun"
+    baseline: str = ""  # a run folder to compare with
+
+
+def plan_for(options: Options) -> Plan:
+    """The plan of a cluster file and a suite. UsageError where either is wrong."""
+    if options.suite not in SUITES:
+        raise UsageError(f"no suite {options.suite!r}: there are {', '.join(SUITES)}")
+    try:
+        cluster = load(options.cluster)
+        installed = gpus()
+        check_metrics(cluster, metrics(cluster, installed))
+        return make_plan(cluster, options.suite, checks(options.suite), installed)
+    except (ClusterError, DriverError, ValueError) as error:
+        raise UsageError(str(error)) from None
+
+
+@dataclass(kw_only=True)
+class Campaign:
+    """A run being measured, resumed or tested again."""
+
+    options: Options
+    plan: Plan
+    folder: RunFolder
+    lock: CampaignLock
+    pending: tuple[str, ...]  # config ids that this session measures
+    resumed: runs.StoredRun | None = None
+    baseline: Baseline | None = None
+    today: date = field(default_factory=date.today)
+    measured: bool = False  # the controller came to its end
+    trouble: str = ""  # why measuring stopped early, for the terminal
+    _verdicts: list[Verdict] | None = None
+
+    @classmethod
+    def open(cls, options: Options, selected: Sequence[str]) -> Campaign:
+        """Everything ready to measure what the `selected` checks need. UsageError, and nothing was written."""
+        plan = plan_for(options)
+        path = _find_run(options)
+        lock = CampaignLock(plan.cluster)
+        try:
+            stored = runs.load(path) if path else None
+            baseline = runs.load(options.baseline).as_baseline() if options.baseline else None
+            if stored:
+                _check_same(stored, plan, options)
+            run = stored.run if stored else _new_run(plan)
+            lock.acquire(str(path or options.runs / run.id))
+            folder = RunFolder.reopen(path) if path else RunFolder.create(options.runs, run, plan.cluster.text)
+        except (LockedError, RunFolderError, runs.RunError) as error:
+            lock.release()
+            raise UsageError(str(error)) from None
+        wanted = [c.id for c in plan.of(selected)]
+        campaign = cls(
+            options=options, plan=plan, folder=folder, lock=lock, pending=tuple(wanted), resumed=stored,
+            baseline=baseline,
+        )  # fmt: skip
+        if stored:
+            campaign._choose_again(wanted, stored)
+        whole = set(selected) >= set(plan.needed_by)
+        folder.event("selected", tests=list(selected), all=whole)
+        return campaign
+
+    def measure(self, progress: Progress) -> None:
+        """Run the controller over what is pending. Trouble with the folder or an interrupt leaves a valid run."""
+        controller = Controller(
+            plan=self.plan, folder=self.folder, judge=self.verdicts, progress=progress, launcher=self.options.launcher
+        )
+        if self.resumed:
+            controller.launches = _launches(self.resumed)
+            controller.attempts = _attempts(self.resumed)
+            controller.held = set() if self.options.retest else _sound(self.resumed)
+        try:
+            controller.measure(self._configs())
+            self.measured = True
+        except RunFolderError as error:
+            self.trouble = str(error)
+        except KeyboardInterrupt:
+            self.trouble = "interrupted"
+            with contextlib.suppress(RunFolderError):
+                self.folder.event("interrupted")
+            raise
+
+    def verdicts(self) -> list[Verdict]:
+        """The verdicts of all that is in the run folder by now."""
+        return self.stored().verdicts(today=self.today, baseline=self.baseline)
+
+    def verdicts_once(self) -> list[Verdict]:
+        """The same after measuring, judged once: what every check asserts."""
+        if self._verdicts is None:
+            self._verdicts = self.verdicts()
+        return self._verdicts
+
+    def stored(self) -> runs.StoredRun:
+        """The run folder as anybody else would read it."""
+        return runs.load(self.folder.path)
+
+    def close(self, broken: Sequence[str]) -> None:
+        """Write the end and the page; give the lock back. `broken` checks failed in their own code."""
+        try:
+            if broken:
+                self.folder.event("checks", failed=list(broken))
+            if self.measured:
+                self.folder.event("ended")
+        except RunFolderError as error:
+            self.trouble = str(error)
+        self.folder.close()
+        try:
+            page.write(self.stored(), self.verdicts_once())
+        except OSError as error:
+            self.trouble = self.trouble or f"cannot write the page: {error}"
+        self.lock.release()
+
+    @property
+    def outcome(self) -> str:
+        """ACCEPTED, CONDITIONAL, INCOMPLETE or REJECTED, of the run folder as it is."""
+        return self.stored().outcome(self.verdicts_once())
+
+    def _configs(self) -> list[Config]:
+        return [c for c in self.plan.configs if c.id in self.pending]
+
+    def _choose_again(self, wanted: Sequence[str], stored: runs.StoredRun) -> None:
+        """Of the configs wanted, those a resume finishes or a retest repeats."""
+        verdicts = stored.verdicts(today=self.today)
+        if self.options.retest:
+            chosen = {v.config for v in verdicts if _matches(v, self.options.retest)}
+            if not chosen:
+                self.folder.close()
+                self.lock.release()
+                meaning = "failed or is missing" if self.options.retest == "failed" else f"has {self.options.retest}"
+                raise UsageError(f"nothing to test again: no check of {self.folder.path} {meaning}")
+            self.folder.event("retest", what=self.options.retest, configs=sorted(chosen))
+        else:
+            chosen = {v.config for v in verdicts if v.status in UNFINISHED}
+            self.folder.event("resumed", configs=sorted(chosen))
+        self.pending = tuple(c for c in wanted if c in chosen)
+
+
+def _find_run(options: Options) -> Path | None:
+    """The folder to continue: --resume's, or for --retest the cluster's newest run."""
+    if options.resume:
+        return find_run(options.resume, options.runs)
+    if options.retest:
+        newest = runs.newest(options.runs, cluster=load(options.cluster).name)
+        if newest is None:
+            raise UsageError(f"--retest needs a run: there is none of {options.cluster} under {options.runs}/")
+        return newest
+    return None
+
+
+def find_run(name: str, root: Path) -> Path:
+    """The run folder of that path, or of that name under `root`. UsageError where there is none."""
+    for path in (Path(name), root / name):
+        if path.is_dir():
+            return path
+    raise UsageError(f"no run folder {name!r}, nor under {root}/")
+
+
+def _check_same(stored: runs.StoredRun, plan: Plan, options: Options) -> None:
+    """Only the very same expectation can be finished."""
+    cluster: Cluster = plan.cluster
+    if stored.run.cluster_sha256 != cluster.sha256:
+        raise UsageError(
+            f"{stored.folder} was measured with another version of {cluster.path} (cluster {stored.run.cluster}): "
+            f"resume it with --cluster {stored.folder / 'cluster.toml'}, or start a new run"
+        )
+    if stored.run.suite != options.suite:
+        raise UsageError(f"{stored.folder} is a run of suite {stored.run.suite}: add --suite {stored.run.suite}")
+    if stored.run.expected != plan.expected:
+        raise UsageError(
+            f"{stored.folder} expects other numbers than this checkout does on this machine "
+            f"(revision {stored.run.revision}): start a new run"
+        )
+
+
+def _new_run(plan: Plan) -> Run:
+    started = now()
+    stamp = started.replace("-", "").replace(":", "").replace("T", "-").partition(".")[0]
+    cluster = plan.cluster
+    return Run(
+        id=f"{stamp}-{cluster.name}-{plan.suite}", suite=plan.suite, cluster=cluster.name,
+        cluster_sha256=cluster.sha256, started_at=started, revision=revision(), nodes=cluster.nodes,
+        scope={"sku": cluster.gpu.sku if cluster.gpu else plan.sku, "nodes": cluster.nodes, "backend": plan.backend},
+        command=shlex.join(["pytest", *sys.argv[1:]]), configs=plan.configs, expected=plan.expected,
+    )  # fmt: skip
+
+
+def revision() -> str:
+    """The checkout's commit, "+dirty" where tracked files differ; "" outside a checkout."""
+    try:
+        said = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+dirty", "--abbrev=12"], cwd=ROOT, capture_output=True,
+            text=True, timeout=10, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return said.stdout.strip() if said.returncode == 0 else ""
+
+
+def _launches(stored: runs.StoredRun) -> int:
+    return max((int(e.detail["number"]) for e in stored.events if e.kind == "launch"), default=0)
+
+
+def _attempts(stored: runs.StoredRun) -> dict[str, int]:
+    latest: dict[str, int] = {}
+    for m in stored.measurements:
+        latest[m.config] = max(latest.get(m.config, 0), m.attempt)
+    return latest
+
+
+def _sound(stored: runs.StoredRun) -> set[tuple[str, str, str]]:
+    """Numbers that were measured, whatever they amount to: a resume does not replace them."""
+    verdicts = stored.verdicts(today=date.today())
+    unsound = {(v.config, v.metric, params_key(v.params)) for v in verdicts if v.status in UNFINISHED}
+    return {key for e in stored.run.expected if (key := (e.config, *e.key)) not in unsound}
+
+
+def _matches(verdict: Verdict, what: str) -> bool:
+    """Whether --retest WHAT means this verdict: "failed", or the name of its subject or node."""
+    if what == "failed":
+        return verdict.status in ("fail", "impossible", *UNFINISHED)
+    names = {verdict.subject, *verdict.subject.split(), str(verdict.evidence.get("node", ""))}
+    return what in names

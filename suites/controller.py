@@ -1,0 +1,195 @@
+"""The controller: one conversation with living ranks, from the first config to the last verdict.
+
+It starts ranks once per place, sends them one config after the other, appends what they send to the run
+folder, and looks at the verdicts to decide what is measured again. It alone writes the run. What goes wrong
+costs the benchmark it hit: the reason is written down for every number that is now missing, and the rest runs
+on in a new launch. Judging is `reports.judge`'s, launching `suites.launching`'s.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from benchmarks.launch import LAUNCHERS, Job
+from benchmarks.measurement import Config, Environment, Expected, Measurement, RecordError, Verdict, decode, now
+from benchmarks.spec import Place, from_config
+from suites.launching import Launch
+from suites.plan import Plan
+from suites.progress import Progress
+from suites.runfolder import RunFolder
+from suites.trouble import Trouble
+
+GROUP_MARGIN_S = 60.0  # the process group gives up this much after the longest benchmark: we diagnose first
+START_TRIES = 2  # launches in a row that may fail to come up before a place is given up
+NOISY_TRIES = 2  # further attempts at a config whose verdict is noisy; their samples are pooled
+
+Judge = Callable[[], Sequence[Verdict]]
+
+
+@dataclass(kw_only=True)
+class Controller:
+    """One campaign's conversation. `measure` may be called more than once."""
+
+    plan: Plan
+    folder: RunFolder
+    judge: Judge  # the verdicts of all that is in the run folder
+    progress: Progress
+    launcher: str = "torchrun"
+    attempts: dict[str, int] = field(default_factory=dict)  # config id -> attempts so far
+    held: set[tuple[str, str, str]] = field(default_factory=set)  # (config, metric, params): measured, to be kept
+    launches: int = 0
+    _live: Launch | None = None
+    _got: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    _given_up: dict[str, Trouble] = field(default_factory=dict)
+
+    def measure(self, configs: Sequence[Config]) -> None:
+        """Measure these configs in order, then the noisy ones again. Ranks never outlive this call."""
+        try:
+            self._pass(configs, pool=False)
+            for _ in range(NOISY_TRIES):
+                noisy = {v.config for v in self.judge() if v.status == "noisy"}
+                again = [c for c in configs if c.id in noisy]
+                if not again:
+                    break
+                self.progress.again(len(again))
+                self.folder.event("noisy", configs=[c.id for c in again])
+                self._pass(again, pool=True)
+            self._stop()
+        finally:
+            self._kill()
+            self.folder.sync()
+
+    def _pass(self, configs: Sequence[Config], *, pool: bool) -> None:
+        for k, config in enumerate(configs, 1):
+            trouble = self._ensure_ranks(config)
+            self.progress.begin(k, configs)
+            begin = time.monotonic()
+            trouble = self._one(config, trouble, pool=pool)
+            self.progress.end(config, time.monotonic() - begin, trouble.reason if trouble else "")
+
+    def _one(self, config: Config, trouble: Trouble | None, *, pool: bool) -> Trouble | None:
+        """One attempt at one config (none where there are no ranks for it); its trouble is written down."""
+        attempt = self.attempts[config.id] = self.attempts.get(config.id, 0) + 1
+        self._got = Counter()
+        if trouble is None:
+            assert self._live
+            begin, measuring = time.monotonic(), Stopwatch()
+            trouble = self._live.run(config, attempt, self._writer(config, attempt, measuring, pool=pool))
+            seconds = time.monotonic() - begin
+            self.folder.event(
+                "batch", config=config.id, benchmark=config.benchmark, attempt=attempt, launch=self.launches,
+                seconds=seconds, overhead_s=seconds - measuring.seconds,
+            )  # fmt: skip
+        if trouble is not None:
+            self._write_trouble(config, attempt, trouble)
+            self._kill()
+        return trouble
+
+    def _ensure_ranks(self, config: Config) -> Trouble | None:
+        """Living ranks of the config's place, started if they are not there."""
+        _, place = from_config(config)
+        if self._live and self._live.job.place == place:
+            return None
+        self._stop()
+        if str(place) in self._given_up:
+            return self._given_up[str(place)]
+        trouble = None
+        for _ in range(START_TRIES):
+            trouble = self._start(place)
+            if trouble is None:
+                return None
+        assert trouble
+        self._given_up[str(place)] = trouble
+        return trouble
+
+    def _start(self, place: Place) -> Trouble | None:
+        self.launches += 1
+        self.progress.launching(place, self.launches)
+        longest = max(c.limit_s for c in self.plan.configs)
+        launch = Launch(
+            number=self.launches,
+            job=Job(place=place, log_dir=str((self.folder.path / "logs" / f"launch-{self.launches}").resolve())),
+            launcher=LAUNCHERS[self.launcher],
+            group_timeout_s=longest + GROUP_MARGIN_S,
+        )
+        self._live = launch
+        trouble = launch.start(self.plan.start_limit_s)
+        self.folder.event(
+            "launch", number=self.launches, place=vars(place) | {"env": list(place.env)}, ranks=place.ranks,
+            launcher=self.launcher, seconds=launch.start_s, import_s=launch.import_s, group_s=launch.group_s,
+            outcome=trouble.reason if trouble else "ok",
+        )  # fmt: skip
+        for line in launch.environments:
+            self.folder.environment(decode(Environment, line))
+        if trouble is not None:
+            self.folder.event("error", launch=self.launches, **trouble.detail())
+            self._kill()
+        return trouble
+
+    def _writer(self, config: Config, attempt: int, measuring: Stopwatch, *, pool: bool) -> Callable[[int, str], None]:
+        """What happens to a rank's record: checked, marked and appended; a kept measurement is not replaced."""
+
+        def write(rank: int, line: str) -> None:
+            measuring.lap()
+            try:
+                record = decode(Measurement, line)
+            except RecordError as error:
+                self.folder.event("error", config=config.id, attempt=attempt, rank=rank, reason=f"its record: {error}")
+                return
+            if (config.id, *record.key) in self.held:
+                return
+            notes = {**record.notes, "pool": True} if pool else record.notes
+            self.folder.measurement(replace(record, config=config.id, attempt=attempt, notes=notes))
+            self._got[config.id, *record.key] += record.outcome == "ok"
+
+        return write
+
+    def _write_trouble(self, config: Config, attempt: int, trouble: Trouble) -> None:
+        """The reason, once as an event and once for every expected number that did not come."""
+        self.folder.event("error", config=config.id, attempt=attempt, launch=self.launches, **trouble.detail())
+        for expected in self._missing(config):
+            self.folder.measurement(
+                Measurement(
+                    metric=expected.metric, unit=expected.unit, better=expected.better, params=expected.params,
+                    config=config.id, attempt=attempt, outcome="error", reason=trouble.reason, started_at=now(),
+                )
+            )  # fmt: skip
+
+    def _missing(self, config: Config) -> Iterable[Expected]:
+        """Expected numbers that this attempt still owes: those that come a record a unit, if any unit is absent."""
+        return [
+            e for e in self.plan.expected
+            if e.config == config.id and (e.config, *e.key) not in self.held
+            and self._got[e.config, *e.key] < (e.units if e.per in ("rank", "node") else 1)
+        ]  # fmt: skip
+
+    def _stop(self) -> None:
+        if self._live:
+            self._live.stop()
+            self._report_leftovers()
+
+    def _kill(self) -> None:
+        if self._live:
+            self._live.kill()
+            self._report_leftovers()
+
+    def _report_leftovers(self) -> None:
+        assert self._live
+        if left := self._live.leftovers():
+            self.folder.event("leftover", launch=self.launches, what=left)
+        self._live = None
+
+
+@dataclass
+class Stopwatch:
+    """Seconds from its making to the last lap: the part of a batch in which records came."""
+
+    begin: float = field(default_factory=time.monotonic)
+    seconds: float = 0.0
+
+    def lap(self) -> None:
+        """Note that a record came now."""
+        self.seconds = time.monotonic() - self.begin

@@ -1,0 +1,277 @@
+"""Living ranks: start them once, give them one benchmark after the other, end them.
+
+A Launch owns the listening end of the control line. It writes nothing to the run folder and judges nothing;
+the controller does. A benchmark that goes wrong comes back as a Trouble that names a rank and shows its stack
+and log; the launch is over then, since what the other ranks still have in flight is unknown.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge, wait  # type: ignore[attr-defined]
+from pathlib import Path
+from typing import Any
+
+from benchmarks import diagnosis
+from benchmarks.control import ADDRESS, KEY, Channel, ControlError, Message
+from benchmarks.launch import Job, Launcher
+from benchmarks.measurement import Config, encode
+from suites import trouble
+from suites.trouble import Peer, Trouble
+
+GRACE_S = 2.0  # after the first sign of trouble, for the other ranks' messages to arrive
+TERM_S = 10.0  # from TERM to KILL
+FEW_ENV = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "ignore", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+OnRecord = Callable[[int, str], None]
+
+
+@dataclass(kw_only=True)
+class Launch:
+    """Ranks of one place, from start to stop."""
+
+    number: int
+    job: Job
+    launcher: Launcher
+    group_timeout_s: float  # of the process group: longer than any benchmark, so that we diagnose first
+    peers: dict[int, Peer] = field(default_factory=dict)
+    environments: list[str] = field(default_factory=list)
+    start_s: float = 0.0
+    import_s: float = 0.0  # slowest rank: until torch was imported
+    group_s: float = 0.0  # slowest rank: until the process group was up
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log_path(self) -> Path:
+        """The launcher's own output."""
+        return Path(self.job.log_dir) / "launcher.log"
+
+    def start(self, limit_s: float) -> Trouble | None:
+        """Start the ranks and wait until all are ready; a Trouble names those that are not."""
+        begin = time.monotonic()
+        Path(self.job.log_dir).mkdir(parents=True, exist_ok=True)
+        key = secrets.token_hex(16)
+        with Listener(("127.0.0.1", 0), backlog=self.job.place.ranks) as listener:
+            host, port = listener.address
+            self._spawn({ADDRESS: f"{host}:{port}", KEY: key})
+            found = self._gather_peers(listener, key, begin + limit_s)
+        found = found or self._await_ready(begin + limit_s)
+        self.start_s = time.monotonic() - begin
+        return found
+
+    def run(self, config: Config, attempt: int, on_record: OnRecord) -> Trouble | None:
+        """Let all ranks run one config; every record goes to `on_record(rank, line)` as it comes.
+
+        The ranks get the benchmark's limit less a margin, in which a hang is diagnosed: within the limit the
+        hung rank is named.
+        """
+        end = time.monotonic() + config.limit_s - min(5.0, config.limit_s / 5)
+        pending, raised = set(self.peers), {}
+        lost = [r for r in self.peers if not self._send(r, "batch", config=encode(config), attempt=attempt)]
+        while pending - set(lost) and time.monotonic() < end:
+            for rank, message in self._messages(pending - set(lost), min(end, time.monotonic() + 0.5)):
+                if message is None:
+                    lost.append(rank)
+                elif (message.get("config"), message.get("attempt")) != (config.id, attempt):
+                    continue  # the late answer to an earlier diagnosis
+                elif message["kind"] == "record":
+                    on_record(rank, message["line"])
+                else:
+                    pending.discard(rank)
+                    if message["kind"] == "failed":
+                        raised[rank] = message
+            if lost or raised:
+                end = min(end, time.monotonic() + GRACE_S)
+        if lost:
+            return self._died(lost[0])
+        if raised:
+            return trouble.raised(self.peers, raised)
+        return self._hung(pending) if pending else None
+
+    def stop(self) -> None:
+        """Let the ranks go home; end those that do not."""
+        for rank in self.peers:
+            self._send(rank, "stop")
+        self._reap(TERM_S)
+
+    def kill(self) -> None:
+        """End everything this launch started, by pid, and nothing else."""
+        for peer in self.peers.values():
+            peer.channel.close()  # a rank whose controller hangs up exits by itself
+        for peer in self._here():
+            diagnosis.signal_process(peer.handle, signal.SIGKILL)
+        self._reap(TERM_S / 5)
+
+    def leftovers(self) -> list[str]:
+        """What of ours still remains on this machine: processes by pid, the scratch folder."""
+        alive = [f"rank {p.rank}, process {p.handle.pid}" for p in self._here() if diagnosis.is_alive(p.handle)]
+        return alive + ([str(self._scratch)] if self._scratch.exists() else [])
+
+    @property
+    def _scratch(self) -> Path:
+        return Path(tempfile.gettempdir()) / f"rackproof-{self.token}"
+
+    def _spawn(self, control: dict[str, str]) -> None:
+        own = dict(pair.split("=", 1) for pair in self.job.place.env)
+        env: dict[str, str] = {**FEW_ENV, **os.environ, **self.job.env, **own, **control}
+        root = str(Path(__file__).parent.parent)
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, (root, env.get("PYTHONPATH", ""))))
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.launcher.command(self.job), env=env, cwd=self.job.log_dir, stdin=subprocess.DEVNULL,
+                stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+
+    def _gather_peers(self, listener: Listener, key: str, end: float) -> Trouble | None:
+        arrivals: queue.Queue[Peer] = queue.Queue()
+        threading.Thread(target=_accept, args=(listener, bytes.fromhex(key), arrivals), daemon=True).start()
+        wanted = self.job.place.ranks
+        while len(self.peers) < wanted:
+            try:
+                peer = arrivals.get(timeout=0.2)
+            except queue.Empty:
+                missing = ", ".join(str(r) for r in range(wanted) if r not in self.peers)
+                if self.process and self.process.poll() is not None:
+                    return self._never_up(f"the launcher ended ({self.process.returncode}) before rank {missing} came")
+                if time.monotonic() > end:
+                    return self._never_up(f"rank {missing} did not come up in time")
+            else:
+                self.peers[peer.rank] = peer
+        return None
+
+    def _await_ready(self, end: float) -> Trouble | None:
+        place = asdict(self.job.place)
+        for rank in self.peers:
+            self._send(rank, "start", launch=self.number, place=place, timeout_s=self.group_timeout_s, token=self.token)
+        pending = set(self.peers)
+        while pending:
+            if time.monotonic() > end:
+                return replace(self._hung(pending), kind="start")
+            for rank, message in self._messages(pending, min(end, time.monotonic() + 0.5)):
+                if message is None:
+                    return replace(self._died(rank), kind="start")
+                if message["kind"] == "ready":
+                    pending.discard(rank)
+                    self.import_s = max(self.import_s, message["import_s"])
+                    self.group_s = max(self.group_s, message["group_s"])
+                    self.environments += filter(None, [message["environment"]])
+        return None
+
+    def _send(self, rank: int, kind: str, **fields: Any) -> bool:
+        try:
+            self.peers[rank].channel.send(kind, **fields)
+        except OSError:
+            return False
+        return True
+
+    def _messages(self, ranks: set[int], end: float) -> list[tuple[int, Message | None]]:
+        """What arrived from these ranks, waiting until `end` at most; None for a rank that is gone."""
+        by_connection: dict[Any, int] = {self.peers[r].channel.connection: r for r in ranks}
+        got: list[tuple[int, Message | None]] = []
+        for ready in wait(list(by_connection), timeout=max(0.0, end - time.monotonic())):
+            rank = by_connection[ready]
+            try:
+                got.append((rank, self.peers[rank].channel.receive()))
+            except (EOFError, OSError, ControlError):
+                got.append((rank, None))
+        return got
+
+    def _died(self, rank: int) -> Trouble:
+        """The launcher knows how its ranks ended; give it a moment to say so."""
+        end, how, ended = time.monotonic() + TERM_S / 2, "", False
+        while self.process and not (how or ended) and time.monotonic() < end:
+            time.sleep(0.05)
+            ended = self.process.poll() is not None
+            how = self.launcher.deaths(diagnosis.tail(str(self.log_path), 200)).get(rank, "")
+        return trouble.died(self.peers[rank], how)
+
+    def _hung(self, pending: set[int]) -> Trouble:
+        seen = self._ask(pending)
+        silent = sorted(pending - set(seen))
+        for rank in silent:
+            seen[rank] = self._examine(self.peers[rank], list(seen))
+        return trouble.hung(self.peers, seen, silent)
+
+    def _ask(self, ranks: set[int]) -> dict[int, diagnosis.Report]:
+        for rank in ranks:
+            self._send(rank, "diagnose", of=rank, handle=self.peers[rank].handle.to_dict())
+        seen: dict[int, diagnosis.Report] = {}
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end and ranks - set(seen):
+            for rank, message in self._messages(ranks - set(seen), end):
+                if message is None:
+                    seen[rank] = diagnosis.Report(state="gone")
+                elif message["kind"] == "report":
+                    seen[rank] = diagnosis.Report.from_message(message)
+        return seen
+
+    def _examine(self, peer: Peer, answering: list[int]) -> diagnosis.Report:
+        """Look at a silent rank from outside: from here, or through a rank of its node that answers."""
+        if peer.node == socket.gethostname():
+            return diagnosis.examine(peer.handle)
+        neighbour = next((r for r in answering if self.peers[r].node == peer.node), None)
+        if neighbour is None:
+            return diagnosis.Report(state="silent: no rank of its node answers")
+        self._send(neighbour, "diagnose", of=peer.rank, handle=peer.handle.to_dict())
+        end = time.monotonic() + 3.0
+        while time.monotonic() < end:
+            for _, message in self._messages({neighbour}, end):
+                if message and message["kind"] == "report" and message["of"] == peer.rank:
+                    return diagnosis.Report.from_message(message)
+        return diagnosis.Report(state="silent")
+
+    def _never_up(self, reason: str) -> Trouble:
+        return Trouble(kind="start", reason=reason, log=diagnosis.tail(str(self.log_path)))
+
+    def _here(self) -> list[Peer]:
+        return [p for p in self.peers.values() if p.node == socket.gethostname()]
+
+    def _reap(self, patience_s: float) -> None:
+        """Wait for the launcher, then TERM, then KILL; remove this node's scratch folder."""
+        for number in (None, signal.SIGTERM, signal.SIGKILL):
+            if self.process is None or self.process.poll() is not None:
+                break
+            if number is not None:
+                os.killpg(self.process.pid, number)
+            try:
+                self.process.wait(patience_s if number is None else TERM_S)
+            except subprocess.TimeoutExpired:
+                continue
+        for peer in self._here():
+            diagnosis.signal_process(peer.handle, signal.SIGKILL)
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def _accept(listener: Listener, key: bytes, arrivals: queue.Queue[Peer]) -> None:
+    """Take connections until the listener closes; each introduces itself in a thread of its own."""
+    while True:
+        try:
+            connection = listener.accept()
+        except OSError:
+            return
+        threading.Thread(target=_introduce, args=(connection, key, arrivals), daemon=True).start()
+
+
+def _introduce(connection: Connection[Any, Any], key: bytes, arrivals: queue.Queue[Peer]) -> None:
+    """Prove the key both ways and read the hello; a stranger is hung up on."""
+    channel = Channel(connection)
+    try:
+        deliver_challenge(connection, key)
+        answer_challenge(connection, key)
+        hello = channel.receive()
+        handle = diagnosis.Handle(**hello["handle"])
+        arrivals.put(Peer(rank=hello["rank"], node=hello["node"], channel=channel, handle=handle))
+    except (OSError, EOFError, AuthenticationError, ControlError, KeyError, TypeError):
+        channel.close()

@@ -1,0 +1,187 @@
+"""The pytest plugin: `pytest suites --cluster NAME` runs a campaign; every view shows the same Verdicts.
+
+Nothing happens here unless `--cluster` is given, so the project's own tests are not disturbed. With it, the
+campaign runs before the first check; each check then asserts its stored Verdicts, JUnit is written from the
+Verdicts, and the exit status is the outcome's: 0 accepted, 1 rejected, 3 incomplete, 6 conditional, 4 usage.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, TextIO
+
+import pytest
+
+from benchmarks.launch import LAUNCHERS
+from reports import junit, runs
+from reports.judge import EXIT_CODES
+from reports.table import table
+from suites.campaign import Campaign, Options, UsageError, find_run, plan_for
+from suites.needs import SUITES
+from suites.planview import render as render_plan
+from suites.progress import Progress
+from suites.verdicts import VerdictFailure, VerdictsOf
+
+INCOMPLETE = 3
+CAMPAIGN = pytest.StashKey[Campaign]()
+JUNIT = pytest.StashKey[str]()
+BROKEN: pytest.StashKey[list[str]] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The campaign's options."""
+    group = parser.getgroup("campaign", "acceptance campaigns (pytest suites --cluster NAME)")
+    add = group.addoption
+    add("--cluster", metavar="NAME|FILE", help="the cluster file: a shipped name such as local, or a TOML file")
+    add("--suite", default="acceptance", metavar="NAME", help=f"which checks: {', '.join(SUITES)} (acceptance)")
+    add("--plan", action="store_true", help="print what would run, where and at what cost; run nothing")
+    add("--run-dir", default="runs", metavar="DIR", help="where run folders are made (runs)")
+    add("--resume", default="", metavar="RUN", help="finish a run: measure only what is missing in it")
+    add("--retest", default="", metavar="failed|NODE", help="a new attempt in the newest (or --resume'd) run")
+    add("--baseline", default="", metavar="RUN", help="a run folder whose values nightly limits compare with")
+    add("--launcher", default="torchrun", choices=sorted(LAUNCHERS), help="what starts the ranks (torchrun)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """Answer `--plan` before anything is collected; refuse what a campaign cannot share a session with."""
+    if config.option.resume and not config.option.cluster:
+        config.option.cluster, config.option.suite = _of_run(config.option)
+    if not config.option.cluster:
+        if config.option.plan or config.option.retest:
+            raise pytest.UsageError("say which cluster: --cluster local, or a cluster file")
+        return None
+    if getattr(config.option, "numprocesses", None):
+        raise pytest.UsageError("a campaign has one controller: run it without -n (xdist)")
+    if not config.option.plan:
+        return None
+    try:
+        print(render_plan(plan_for(_options(config))))
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from None
+    return 0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Take `--junitxml` over: it is written from Verdicts, not from pytest's own outcomes."""
+    if config.option.cluster and getattr(config.option, "xmlpath", None):
+        config.stash[JUNIT] = config.option.xmlpath
+        config.option.xmlpath = None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Only the suite's own checks are items of a campaign; without a campaign, checks are refused."""
+    ours = [item for item in items if hasattr(getattr(item, "function", None), "needs")]
+    if not config.option.cluster:
+        if ours:
+            raise pytest.UsageError("checks need a cluster: pytest suites --cluster local")
+        return
+    suite = config.option.suite
+    items[:] = [item for item in ours if suite in item.function.needs[1]]  # type: ignore[attr-defined]
+
+
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Run the campaign; pytest's own loop then asserts what came of it."""
+    config = session.config
+    if not config.option.cluster or config.option.collectonly or not session.items:
+        return
+    if session.testsfailed:  # a module did not import: pytest's own loop says so and ends
+        return
+    config.stash[BROKEN] = []
+    try:
+        campaign = Campaign.open(_options(config), [item.nodeid.partition("[")[0] for item in session.items])
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from None
+    config.stash[CAMPAIGN] = campaign
+    stream = _terminal(config)
+    print(f"\nrun folder: {campaign.folder.path}", file=stream)
+    for line in campaign.plan.cluster.contradictions:
+        print(f"{campaign.plan.cluster.path}: {line}", file=stream)
+    old = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        campaign.measure(Progress(write=lambda text: print(text, end="", file=stream, flush=True)))
+    finally:
+        signal.signal(signal.SIGTERM, old)
+
+
+@pytest.fixture
+def verdicts(request: pytest.FixtureRequest) -> VerdictsOf:
+    """verdicts(pattern): this check's Verdicts on the metrics that match, to be asserted."""
+    campaign = request.config.stash.get(CAMPAIGN, None)
+    if campaign is None:
+        pytest.fail("no campaign ran: checks need --cluster", pytrace=False)
+    test = request.node.nodeid.partition("[")[0]
+    return VerdictsOf(campaign.verdicts_once, campaign.plan.needed_by.get(test, ()))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Remember which checks broke: failed in their own code, not by a Verdict."""
+    report = yield
+    by_verdict = call.excinfo is not None and call.excinfo.errisinstance(VerdictFailure)
+    if report.failed and not by_verdict and item.config.stash.get(CAMPAIGN, None):
+        item.config.stash[BROKEN].append(item.nodeid)
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Write the end and the views, and turn the outcome into the exit status."""
+    campaign = session.config.stash.get(CAMPAIGN, None)
+    if campaign is None:
+        if session.config.option.cluster and exitstatus == 1:
+            session.exitstatus = INCOMPLETE  # nothing was measured: a check did not import
+        return
+    broken = session.config.stash[BROKEN]
+    campaign.close(broken)
+    if xml := session.config.stash.get(JUNIT, None):
+        junit.write(campaign.stored(), campaign.verdicts_once(), Path(xml))
+    if exitstatus in (0, 1):
+        session.exitstatus = EXIT_CODES[campaign.outcome]
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """The verdict table, what stopped the campaign if anything did, and where the page is."""
+    campaign = config.stash.get(CAMPAIGN, None)
+    if campaign is None:
+        return
+    terminalreporter.section("verdicts")
+    terminalreporter.write_line(table(campaign.stored(), campaign.verdicts_once()))
+    if campaign.trouble:
+        terminalreporter.write_line(f"stopped early: {campaign.trouble}", red=True)
+        terminalreporter.write_line(f"finish it: pytest suites --cluster {config.option.cluster} "
+                                    f"--suite {config.option.suite} --resume {campaign.folder.path}")  # fmt: skip
+    terminalreporter.write_line(f"page: {campaign.folder.path / 'index.html'}")
+
+
+def _of_run(option: Any) -> tuple[str, str]:
+    """The cluster file and the suite of the run that is resumed: it need not be said again."""
+    try:
+        folder = find_run(option.resume, Path(option.run_dir))
+        return str(folder / "cluster.toml"), runs.load(folder).run.suite
+    except (UsageError, runs.RunError) as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def _options(config: pytest.Config) -> Options:
+    o = config.option
+    return Options(
+        cluster=o.cluster, suite=o.suite, runs=Path(o.run_dir), resume=o.resume, retest=o.retest,
+        launcher=o.launcher, baseline=o.baseline,
+    )  # fmt: skip
+
+
+def _terminal(config: pytest.Config) -> TextIO:
+    """The real terminal: pytest captures sys.stdout while the session runs."""
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+    stream: TextIO | None = reporter._tw._file if reporter else sys.__stdout__
+    return stream or sys.stderr
+
+
+def _interrupt(*_: object) -> None:
+    """SIGTERM ends a campaign as Ctrl-C does: ranks ended, the run valid."""
+    raise KeyboardInterrupt

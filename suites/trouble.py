@@ -1,0 +1,77 @@
+"""Who is to blame when a benchmark has no result: a rank that died, raised, or hangs.
+
+Pure decisions over what the ranks said and how they look; `suites/launching.py` collects that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.control import Channel, Message
+from benchmarks.diagnosis import Handle, Report, tail
+
+VICTIM = ("closed by peer", "Connection reset", "Broken pipe", "timed out", "Timed out", "Application timeout")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trouble:
+    """Why a benchmark has no result: which rank, what happened, where it was, what it last said."""
+
+    kind: str  # died | raised | hung | start
+    reason: str
+    rank: int | None = None
+    node: str = ""
+    stack: str = ""
+    log: str = ""
+
+    def detail(self) -> dict[str, Any]:
+        """Plain fields, for an event of the run."""
+        return {"what" if k == "kind" else k: v for k, v in vars(self).items() if v not in ("", None)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peer:
+    """One rank as it introduced itself."""
+
+    rank: int
+    node: str
+    channel: Channel
+    handle: Handle
+
+
+def died(peer: Peer, how: str) -> Trouble:
+    """A rank's connection closed; `how` is what its launcher says of its end, "" if nothing."""
+    return Trouble(
+        kind="died", rank=peer.rank, node=peer.node, log=tail(peer.handle.log_path),
+        reason=f"rank {peer.rank} on {peer.node} died: {how or 'its connection closed'}",
+    )  # fmt: skip
+
+
+def raised(peers: dict[int, Peer], messages: dict[int, Message]) -> Trouble:
+    """Ranks raised: the first with an error of its own; one that only lost its peer comes after."""
+    own = [r for r, m in messages.items() if not any(v in m["reason"] for v in VICTIM)]
+    rank = (own or list(messages))[0]
+    peer, message = peers[rank], messages[rank]
+    return Trouble(
+        kind="raised", rank=rank, node=peer.node, stack=message["stack"], log=tail(peer.handle.log_path),
+        reason=f"rank {rank} on {peer.node} raised {message['reason']}",
+    )  # fmt: skip
+
+
+def hung(peers: dict[int, Peer], seen: dict[int, Report], silent: list[int]) -> Trouble:
+    """Ranks are late: the culprit is one that cannot even answer, else one outside a collective.
+
+    `seen` holds a report of every late rank; `silent` those that had to be looked at from outside.
+    """
+    outside = [r for r in sorted(seen) if not seen[r].in_collective]
+    rank = (silent or outside or sorted(seen))[0]
+    peer, report = peers[rank], seen[rank]
+    reason = f"rank {rank} on {peer.node} hangs ({report.state})"
+    if not silent and not outside:
+        reason = "all late ranks wait in a collective and no single one is to blame"
+    others = ", ".join(f"rank {r} {seen[r].state}" for r in sorted(seen) if r != rank)
+    return Trouble(
+        kind="hung", rank=rank, node=peer.node, stack=report.stack, log=report.log,
+        reason=reason + (f"; {others}" if others else ""),
+    )  # fmt: skip

@@ -1,0 +1,84 @@
+"""Measure nothing, honestly or not: what each planted cause does on its rank."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.planted.spec import Planted
+
+from benchmarks.measurement import Measurement
+from benchmarks.world import World
+
+GOOD = (1e9, 1.01e9, 0.99e9, 1e9, 1e9, 1.02e9, 0.98e9, 1e9)
+
+
+def run(spec: Planted, world: World) -> Iterator[Measurement]:
+    """Every rank yields a rate and a time; `on_rank` yields what the cause makes of them."""
+    rate, seconds = spec.emits(world.place)
+    world.barrier()
+    mine = world.rank == spec.on_rank
+    if mine:
+        happen(spec.cause)
+    if not (mine and spec.cause == "absent"):
+        samples = SAMPLES.get(spec.cause, GOOD) if mine else GOOD
+        once = samples
+        if spec.cause == "noisy once" and mine:  # the first attempt straddles the limit, later ones do not
+            once = SAMPLES["noisy"] if first_time("noisy") else GOOD * 40
+        record = rate.measured(*once, subject=world.me())
+        yield ALTERED.get(spec.cause, lambda m: m)(record) if mine else record
+    yield seconds.measured(*(1 / s for s in GOOD), subject=world.me())
+    world.barrier()
+
+
+def happen(cause: str) -> None:
+    """What befalls the rank before it measures."""
+    if cause == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if cause == "stopped":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if cause == "asleep":
+        time.sleep(60)
+    if cause == "raises":
+        raise RuntimeError("planted: this benchmark raises")
+    if cause == "exits":
+        os._exit(7)
+    if cause == "killed once" and first_time("killed"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if cause == "slow start":
+        time.sleep(3)
+
+
+def first_time(what: str) -> bool:
+    """True once per checkout: planted faults that heal."""
+    mark = Path(__file__).with_name(f"{what}.mark")
+    if mark.exists():
+        return False
+    mark.touch()
+    return True
+
+
+SAMPLES = {
+    "slow": tuple(s / 10 for s in GOOD),
+    "noisy": (0.2e9, 1.5e9, 0.3e9, 1.4e9, 0.25e9, 1.6e9, 0.2e9, 1.5e9),
+    "nan": (*GOOD[:-1], math.nan),
+    "infinite": (*GOOD[:-1], math.inf),
+    "impossible": tuple(s * 1e6 for s in GOOD),
+    "negative": (*GOOD[:-1], -1e9),
+    "empty": (),
+    "waived": tuple(s / 10 for s in GOOD),
+    "expired": tuple(s / 10 for s in GOOD),
+    "advisory": tuple(s / 10 for s in GOOD),
+}
+
+ALTERED: dict[str, Callable[[Measurement], Measurement]] = {
+    "throttled": lambda m: replace(m, conditions={"disqualified": "thermal slowdown on gpu0"}),
+    "other unit": lambda m: replace(m, unit="bit/s"),
+    "same rank": lambda m: replace(m, subject=replace(m.subject, rank=0)),
+    "error record": lambda m: replace(m, samples=(), outcome="error", reason="planted: could not be read"),
+}
