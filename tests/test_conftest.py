@@ -25,8 +25,9 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
+@pytest.mark.usefixtures("bare")
 @pytest.mark.parametrize(("what", "cure"), [("root", "sudo"), ("slurm", "sudo"), ("chromium", "install chromium")])
-def test_elsewhere_it_is_skipped_with_the_cure(bare: pytest.MonkeyPatch, what: str, cure: str) -> None:
+def test_elsewhere_it_is_skipped_with_the_cure(what: str, cure: str) -> None:
     with pytest.raises(pytest.skip.Exception, match=cure):
         conftest.pytest_runtest_setup(item(what))
 
