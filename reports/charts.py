@@ -155,7 +155,7 @@ def heat(
     factor, name = scale_of(high, unit)
     cell = max(5.0, min(34.0, 600 / n))
     left, top, edge = 34.0, 22.0, cell - 1
-    parts = [_text(0, 12, f"row sends, {name}", "tick")]
+    parts = [_text(left - 6, top - 6, name, "tick end")]
     for i, row in enumerate(values):
         if n <= 16 or i % math.ceil(n / 16) == 0:
             middle = (i + 0.5) * cell

@@ -120,7 +120,7 @@ def _add(
         return
     e, units, verdicts = measured[0]
     if len(measured) > 1:
-        made.panels.append(_sweep(measured))
+        made.panels.append(_sweep(measured, of=len(group)))
     elif e.per == "pair" and len(units) > 1:
         made.panels.append(_pairs(e, units, verdicts))
     elif len(units) > 1:
@@ -129,7 +129,7 @@ def _add(
         made.rows.append(_row(e, units[0], verdicts))
 
 
-def _sweep(measured: Sequence[tuple[Expected, Sequence[Unit], list[Verdict]]]) -> Panel:
+def _sweep(measured: Sequence[tuple[Expected, Sequence[Unit], list[Verdict]]], *, of: int) -> Panel:
     first = measured[0][0]
     points, limits = [], defaultdict(list)
     for e, units, verdicts in measured:
@@ -142,6 +142,8 @@ def _sweep(measured: Sequence[tuple[Expected, Sequence[Unit], list[Verdict]]]) -
         for x in ([None] if len(at) == len(measured) else at)
     ]
     detail = _detail(first, but=("bytes",))
+    if len(measured) < of:
+        detail += f" · only {len(measured)} of {of} sizes were measured"
     what = f"{first.metric} {detail} from {size(int(points[0].x))} to {size(int(points[-1].x))}"
     return Panel(title=_title(first), detail=detail, chart=charts.sweep(points, lines, unit=first.unit, what=what))
 
@@ -177,7 +179,9 @@ def _pairs(e: Expected, units: Sequence[Unit], verdicts: list[Verdict]) -> Panel
         if u.label in bad:
             failing.add((i, j))
     middle = median([v for row in values for v in row if v is not None])
-    detail = _detail(e) + (f" · the worst pair of blocks of {block} ranks" if block > 1 else "")
+    detail = (
+        _detail(e) + " · row sends to column" + (f" · worst pair of each {block} x {block} ranks" if block > 1 else "")
+    )
     what = f"{e.metric} of {len(units):,} pairs, median {quantity(middle, e.unit)}, {len(failing)} marked as failing"
     labels = [str(i * block) for i in range(side)]
     chart = charts.heat(values, labels, failing, unit=e.unit, higher=e.better == "higher", what=what)

@@ -64,6 +64,11 @@ class Findings:
         )
 
     @property
+    def second_try(self) -> tuple[Verdict, ...]:
+        """Passed, but not at the first attempt: still in sight."""
+        return tuple(v for v in self.passed if any(a["status"] != "pass" for a in v.evidence.get("earlier", ())))
+
+    @property
     def counts(self) -> dict[str, int]:
         """How many verdicts have which status; advisory fails and noisy ones count as "advisory"."""
         counts = {

@@ -81,7 +81,7 @@ def page(stored: StoredRun, verdicts: Sequence[Verdict]) -> str:
         strangers=_strangers(stored),
         again=stored.again(),
     )
-    return text
+    return text.lstrip()
 
 
 def _by_family(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:

@@ -65,7 +65,7 @@ def scale_of(value: float, unit: str) -> tuple[float, str]:
     >>> scale_of(2.5e9, "B/s")
     (1000000000.0, 'GB/s')
     """
-    if unit in ("1", "1/s") or not math.isfinite(value):
+    if unit in ("1", "1/s") or value == 0 or not math.isfinite(value):
         return 1.0, unit
     magnitude = abs(value)
     if unit == "s":
@@ -75,7 +75,7 @@ def scale_of(value: float, unit: str) -> tuple[float, str]:
     for factor, name in steps:
         if magnitude >= factor * 0.9995:
             return factor, name
-    return steps[0] if value == 0 else steps[-1]
+    return steps[-1]
 
 
 def size(num_bytes: int) -> str:

@@ -83,6 +83,7 @@ def _quiet(stored: StoredRun, verdicts: Sequence[Verdict], findings: Findings, w
     lines = []
     for name, found in (
         ("passed", findings.passed),
+        ("of these, passed only when tested again", findings.second_try),
         ("no baseline", findings.unbased),
         ("not applicable", findings.exempt),
         ("measured, not judged", unjudged(stored.run, verdicts)),

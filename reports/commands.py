@@ -1,0 +1,94 @@
+"""The commands of `python -m reports`: each reads run folders, writes a view, and returns an exit status.
+
+>>> build_parser().prog
+'python -m reports'
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+
+from benchmarks.measurement import Verdict
+from reports import junit, page, runs, table
+from reports.judge import EXIT_CODES
+from reports.runs import RunError, StoredRun
+
+USAGE = 4
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command. 4, with one line on stderr, for a wrong command or an unreadable run."""
+    try:
+        options = build_parser().parse_args(arguments)
+    except SystemExit as end:  # argparse has printed its help or what was wrong
+        return USAGE if end.code else 0
+    try:
+        status: int = options.command(options)
+    except RunError as error:
+        print(f"python -m reports: {error}", file=sys.stderr)
+        return USAGE
+    except OSError as error:
+        print(f"python -m reports: {error.filename}: {error.strerror}; choose another place with -o", file=sys.stderr)
+        return USAGE
+    return status
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m reports",
+        description="Judge and show runs again, without measuring.",
+        epilog="Exit status: 0 accepted, 1 rejected, 3 incomplete, 6 conditional, 4 a wrong command or run.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, command, words in (
+        ("render", render, "the page of a run, one HTML file (RUN/index.html)"),
+        ("table", show_table, "the verdicts on the terminal"),
+        ("junit", show_junit, "the verdicts as JUnit XML"),
+    ):
+        one = commands.add_parser(name, help=words, description=words)
+        one.add_argument("run", help="a run folder")
+        one.add_argument(
+            "--baseline", default="", metavar="RUN", help="an earlier run that nightly limits compare with"
+        )
+        if name != "table":
+            one.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to write it")
+        one.set_defaults(command=command)
+    return parser
+
+
+def render(options: argparse.Namespace) -> int:
+    """Write the page and say where it is."""
+    stored, verdicts = _judged(options)
+    print(page.write(stored, verdicts, options.output))
+    return _status(stored, verdicts)
+
+
+def show_table(options: argparse.Namespace) -> int:
+    """Print the table."""
+    stored, verdicts = _judged(options)
+    print(table.table(stored, verdicts))
+    return _status(stored, verdicts)
+
+
+def show_junit(options: argparse.Namespace) -> int:
+    """Write the JUnit file and say where it is."""
+    stored, verdicts = _judged(options)
+    path = options.output or stored.folder / "junit.xml"
+    junit.write(stored, verdicts, path)
+    print(path)
+    return _status(stored, verdicts)
+
+
+def _judged(options: argparse.Namespace) -> tuple[StoredRun, list[Verdict]]:
+    stored = runs.load(options.run)
+    baseline = runs.load(options.baseline).as_baseline() if options.baseline else None
+    return stored, stored.verdicts(today=date.today(), baseline=baseline)
+
+
+def _status(stored: StoredRun, verdicts: Sequence[Verdict]) -> int:
+    return EXIT_CODES[stored.outcome(verdicts)]
