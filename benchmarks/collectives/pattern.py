@@ -23,13 +23,17 @@ from typing import Any
 
 import torch
 
+from benchmarks.collectives.layout import SUM
+
 DTYPES = {
-    "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64,
+    "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16,
+    "fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2, "fp64": torch.float64,
     "int8": torch.int8, "uint8": torch.uint8, "int32": torch.int32, "int64": torch.int64,
 }  # fmt: skip
 EXACT = {
     # dtype -> every whole number from 0 to this one is exact: 2 ** (bits of the significand) for a float
-    torch.float32: 1 << 24, torch.bfloat16: 1 << 8, torch.float16: 1 << 11, torch.float64: 1 << 53,
+    torch.float32: 1 << 24, torch.bfloat16: 1 << 8, torch.float16: 1 << 11,
+    torch.float8_e4m3fn: 1 << 4, torch.float8_e5m2: 1 << 3, torch.float64: 1 << 53,
     torch.int8: 127, torch.uint8: 255, torch.int32: (1 << 31) - 1, torch.int64: 1 << 53,
 }  # fmt: skip
 CPU = torch.device("cpu")
@@ -38,7 +42,6 @@ BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 PERIOD = 4099  # elements; prime
 STEP = 1663  # elements by which the data moves from one iteration to the next
 BLOCK = PERIOD * 1024  # elements compared at once, so that a 16 GiB buffer needs no second one
-SUM = -1  # the row that holds the sum of all members' rows
 
 
 @dataclass(kw_only=True)

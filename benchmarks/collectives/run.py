@@ -14,114 +14,95 @@ algorithm the library chose, and which rank is at fault; the per-rank medians be
 from __future__ import annotations
 
 import statistics
-import time
+import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.collectives.operations import SUMMED, Operation
-from benchmarks.collectives.pattern import DTYPES, Pattern, Wrong
+from benchmarks.collectives.barrier import Barrier
+from benchmarks.collectives.layout import SUMMED, away, must_travel
+from benchmarks.collectives.operations import Operation
+from benchmarks.collectives.pattern import DTYPES, Pattern
 from benchmarks.collectives.repetition import Repetition
+from benchmarks.collectives.rounds import Idle, Sweep, Work, repeat, warm
 from benchmarks.collectives.spec import Collective
-from benchmarks.collectives.stopwatch import time_calls
+from benchmarks.collectives.spread import spread
+from benchmarks.collectives.teams import Team, teams
 from benchmarks.measurement import Measurement
 from benchmarks.world import World
 from clusters.line_rate import bus_factor
 
-ROUND_BYTES = 4 << 20  # buffers of one round, so that a round's data is verified together
+ROUND_BYTES = 4 << 20  # of buffers in one round
 ROUND_CALLS = 32
 WARM_UP = 3  # calls, at least: verified, not timed
-
-
-@dataclass(kw_only=True)
-class Sweep:
-    """What was seen at one size, on all ranks."""
-
-    per_rank: list[list[float]] = field(default_factory=list)  # seconds, [rank][iteration]
-    wrong: dict[int, int] = field(default_factory=dict)  # rank -> wrong elements, all iterations
-    first_wrong: dict[str, Any] = field(default_factory=dict)
-    first_call_s: float = 0.0
-    verified: int = 0  # iterations
-    stopped: str = ""
-
-    def take(self, rank: int, wrong: Wrong) -> None:
-        """Add the errors that a rank found in a round."""
-        if wrong.count:
-            self.wrong[rank] = self.wrong.get(rank, 0) + wrong.count
-            self.first_wrong = self.first_wrong or {"rank": rank, **wrong.first}
-
-    def times(self) -> list[float]:
-        """Seconds of every timed iteration: the slowest rank's."""
-        return [max(ranks) for ranks in zip(*self.per_rank, strict=True)]
 
 
 def run(spec: Collective, world: World) -> Iterator[Measurement]:
     """Sweep the sizes in ascending order; rank 0 yields every size as soon as it is done."""
     members = spec.members(world.place)
-    pattern = Pattern(
-        members=members, dtype=DTYPES[spec.dtype], summed=spec.op in SUMMED, device=world.device, seed=spec.seed
+    with teams(spec.group, world) as found:
+        mine = next(team for team in found if team.place >= 0)
+        pattern = Pattern(
+            members=members, dtype=DTYPES[spec.dtype], summed=spec.op in SUMMED, device=world.device,
+            seed=spec.seed + 1_000 * mine.index,
+        )  # fmt: skip
+        for num_elements in spec.sweep(members):
+            for playing in [found] if spec.together else [[team] for team in found]:
+                sweep = measure(spec, world, pattern, num_elements, playing)
+                for team in playing if world.is_first else ():
+                    yield from report(spec, num_elements, team, sweep)
+
+
+def measure(spec: Collective, world: World, pattern: Pattern, num_elements: int, playing: list[Team]) -> Sweep:
+    """Repeat one size in the teams `playing` until the rule says stop. Called by all ranks; all get the same Sweep."""
+    rule = Repetition(
+        fewest=spec.min_repetitions, most=spec.max_repetitions, budget_s=spec.budget_s, precision=spec.precision
     )
-    for num_elements in spec.sweep(members):
-        sweep = measure(spec, world, pattern, num_elements)
-        if world.is_first:
-            yield from report(spec, world, num_elements, sweep)
-
-
-def measure(spec: Collective, world: World, pattern: Pattern, num_elements: int) -> Sweep:
-    """Repeat one size until the rule says stop. Called by all ranks; all get the same Sweep."""
     size = num_elements * pattern.dtype.itemsize
-    rule = Repetition(fewest=spec.min_repetitions, most=spec.max_repetitions, budget_s=spec.budget_s)
-    sweep = Sweep(per_rank=[[] for _ in range(world.size)])
-
-    op = Operation(
-        op=spec.op, rank=world.rank, members=world.size, num_elements=num_elements, root=spec.root, pattern=pattern,
-        num_slots=max(1, min(ROUND_CALLS, ROUND_BYTES // size)),
-    )  # fmt: skip
-    durations, begin = _round(op, world, sweep)
-    sweep.first_call_s = max(seconds[0] for seconds in durations)
-    while sweep.verified < WARM_UP:
-        _, begin = _round(op, world, sweep)
-    while not sweep.stopped:
-        durations, now = _round(op, world, sweep)
-        for rank, seconds in enumerate(durations):
-            sweep.per_rank[rank].extend(seconds)
-        sweep.stopped = rule.stopped(sweep.times(), now - begin)
+    num_slots = max(1, min(ROUND_CALLS, ROUND_BYTES // max(size, 1)))
+    mine = next((team for team in playing if team.place >= 0), None)
+    token = world.gather(uuid.uuid4().hex)[0] if spec.op == "barrier" else ""
+    work: Work = Idle(num_slots=num_slots)
+    if mine and spec.op == "barrier":
+        work = Barrier(team=mine, key=f"{token}/{mine.index}", num_slots=num_slots)
+    elif mine:
+        work = Operation(
+            op=spec.op, team=mine, num_elements=num_elements, pattern=pattern, root=spec.root, in_place=spec.in_place,
+            uneven=spec.uneven, deferred=spec.deferred, num_slots=num_slots,
+        )  # fmt: skip
+    sweep = Sweep(teams=[team.ranks for team in playing])
+    warm(work, world, sweep, calls=WARM_UP)
+    if spec.graph:
+        work.capture()
+        warm(work, world, sweep, calls=sweep.verified + 1)
+    repeat(work, world, sweep, rule=rule)
     return sweep
 
 
-def _round(op: Operation, world: World, sweep: Sweep) -> tuple[list[list[float]], float]:
-    """One round on all ranks: fill, time, verify, exchange. Every rank's durations, and the time on rank 0's clock."""
-    first = sweep.verified
-    op.prepare(first)
-    world.synchronize()
-    durations = time_calls([slot.call for slot in op.slots], world=world)
-    wrong = op.verify(first)
-    sweep.verified += len(op.slots)
-    gathered = world.gather((durations, wrong, time.perf_counter()))
-    for rank, (_, seen, _) in enumerate(gathered):
-        sweep.take(rank, seen)
-    return [seconds for seconds, _, _ in gathered], gathered[0][2]
-
-
-def report(spec: Collective, world: World, num_elements: int, sweep: Sweep) -> Iterator[Measurement]:
-    """The Measurements of one size, from the metrics that the spec promised."""
-    times = sweep.times()
-    size, factor = num_elements * DTYPES[spec.dtype].itemsize, bus_factor(spec.op, world.size)
-    samples = {
-        "busbw": [factor * size / t for t in times],
-        "latency": times,
-        "wrong_elements": [sum(sweep.wrong.values())],
-    }
+def report(spec: Collective, num_elements: int, team: Team, sweep: Sweep) -> Iterator[Measurement]:
+    """The Measurements of one size and team, from the metrics that the spec promised."""
+    times, size, members = sweep.times(team.ranks), num_elements * DTYPES[spec.dtype].itemsize, len(team.ranks)
+    wrong = [sweep.wrong.get(rank, 0) for rank in team.ranks]
     columns = {
-        "rank": list(range(world.size)),
-        "median_s": [statistics.median(seconds) for seconds in sweep.per_rank],
-        "wrong_elements": [sweep.wrong.get(rank, 0) for rank in range(world.size)],
+        "rank": list(team.ranks),
+        "median_s": [statistics.median(sweep.seconds[rank]) for rank in team.ranks],
+        "wrong_elements": wrong,
     }
-    notes = {
-        "verified": sweep.verified, "first_call_s": sweep.first_call_s, "stopped": sweep.stopped, "bus_factor": factor,
+    notes: dict[str, Any] = {
+        "verified": sweep.verified, "first_call_s": max(sweep.first_call_s[rank] for rank in team.ranks),
+        "stopped": sweep.stopped[team.ranks], "seconds": spread(times),
     }  # fmt: skip
-    if sweep.first_wrong:
-        notes["first_wrong"] = sweep.first_wrong
-    for metric in spec.metrics(num_elements):
-        kind = metric.name.rpartition(".")[2]
-        yield metric.measured(*samples[kind], subject=world.all(), columns=columns, notes=notes)
+    samples: dict[str, list[float]] = {"latency": times, "wrong_elements": [sum(wrong)]}
+    if spec.op != "barrier":
+        factor = away(members=members) if spec.uneven else bus_factor(spec.op, members)
+        notes["bus_factor"] = factor
+        samples["busbw"] = [factor * size / t for t in times]
+        if sweep.sent_bytes is not None:
+            each = must_travel(spec.op, members=members, size=size, uneven=spec.uneven)
+            notes["sent_bytes"] = sweep.sent_bytes
+            notes["must_travel_bytes"] = each * len(sweep.teams) * len(times)
+    if first := next((sweep.first_wrong[r] for r in team.ranks if r in sweep.first_wrong), None):
+        notes["first_wrong"] = first
+    for metric in spec.metrics(num_elements, team.rail):
+        yield metric.measured(
+            *samples[metric.name.rpartition(".")[2]], subject=team.subject, columns=columns, notes=notes
+        )

@@ -1,11 +1,13 @@
-"""How long each of a few calls takes on this rank, every one after a barrier.
+"""How long each of a few calls takes on this rank.
 
-The caller makes an iteration's time from all ranks' durations: the slowest one's. On a CPU the clock runs
-around the blocking call. On a GPU the barrier is a small all_reduce on the measured group's stream and the
-clock is a pair of device events: the host queues the whole round while the first barrier waits, so that
-what is timed is the fabric and not Python. Clocks of two hosts are never subtracted.
+For a collective, every call comes after a barrier of all ranks, and the caller makes an iteration's time from all
+ranks' durations: the slowest one's. Clocks of two hosts are never subtracted.
 
->>> durations = time_calls([op.call for op in slots], world=world, group=None)    # seconds, one per call
+On a CPU the clock runs around the blocking call. On a GPU the barrier is a small all_reduce on the world's stream
+and the clock is a pair of device events; the host queues the whole round while the stream is held, so that what
+is timed is the fabric and not Python.
+
+    durations = time_calls([slot.call for slot in op.slots], world=world)    # seconds, one per call
 """
 
 from __future__ import annotations
@@ -19,28 +21,28 @@ import torch.distributed as dist
 
 from benchmarks.world import World
 
+Call = Callable[[], Any]
 QUEUE_CYCLES = 100_000  # GPU clock cycles to hold the stream per queued call: about 50 us, longer than a launch
 
 
-def time_calls(calls: Sequence[Callable[[], Any]], *, world: World, group: Any = None) -> list[float]:
-    """Seconds of each call on this rank, each after a barrier of `group` (None: the world)."""
+def time_calls(calls: Sequence[Call], *, world: World) -> list[float]:
+    """Seconds of each call on this rank, each after a barrier of all ranks. All ranks pass as many calls."""
     if world.device.type == "cuda":
         gate = torch.zeros(1, device=world.device)
-        return _time_on_device(calls, world=world, gate=lambda: dist.all_reduce(gate, group=group))
-    barrier, clock = dist.barrier, time.perf_counter
-    where, durations = world.control if group is None else group, []
+        return _on_device(calls, world=world, gate=lambda: dist.all_reduce(gate))
+    barrier, control, clock, durations = dist.barrier, world.control, time.perf_counter, []
     for call in calls:
-        barrier(group=where)
+        barrier(group=control)
         begin = clock()
         call()
         durations.append(clock() - begin)
     return durations
 
 
-def time_ungated(calls: Sequence[Callable[[], Any]], *, world: World) -> list[float]:
+def time_ungated(calls: Sequence[Call], *, world: World) -> list[float]:
     """Seconds of each call on this rank, one right after the other: for calls that wait for each other anyway."""
     if world.device.type == "cuda":
-        return _time_on_device(calls, world=world, gate=None)
+        return _on_device(calls, world=world, gate=None)
     clock, durations = time.perf_counter, []
     for call in calls:
         begin = clock()
@@ -49,10 +51,10 @@ def time_ungated(calls: Sequence[Callable[[], Any]], *, world: World) -> list[fl
     return durations
 
 
-def _time_on_device(calls: Sequence[Callable[[], Any]], *, world: World, gate: Callable[[], Any] | None) -> list[float]:
+def _on_device(calls: Sequence[Call], *, world: World, gate: Call | None) -> list[float]:
     starts = [torch.cuda.Event(enable_timing=True) for _ in calls]
     ends = [torch.cuda.Event(enable_timing=True) for _ in calls]
-    torch.cuda._sleep(QUEUE_CYCLES * len(calls))  # the host queues everything meanwhile
+    torch.cuda._sleep(QUEUE_CYCLES * len(calls))
     for call, start, end in zip(calls, starts, ends, strict=True):
         if gate is not None:
             gate()
