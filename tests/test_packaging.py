@@ -138,7 +138,7 @@ def test_what_the_rooms_import_is_asked_for() -> None:
     for path, source in modules().items():
         for name in imported(ast.parse(source)) - set(sys.stdlib_module_names) - {*ROOMS, "tests", "installation"}:
             owners = {canonicalize_name(owner) for owner in distributions.get(name, [name])}
-            if not owners & (declared | {"packaging", "setuptools"}):
+            if not owners & declared:
                 stray.add(f"{path}: {name}")
     assert stray == set()
 
