@@ -21,6 +21,7 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from benchmarks import scratch
 from benchmarks.measurement import encode
 from benchmarks.spec import BENCHMARKS, Place, load_spec, to_config
 
@@ -60,7 +61,7 @@ def _measure(spec: Any, place: Place, timeout_s: float) -> int:
 
     for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}.items():
         os.environ.setdefault(name, value)
-    with tempfile.TemporaryDirectory(prefix="rackproof-") as own:
+    with tempfile.TemporaryDirectory(prefix="rackproof-", dir=scratch.root()) as own:
         world = open_world(place, timeout_s=timeout_s)
         world = dataclasses.replace(world, scratch=world.gather(own)[world.local_ranks[0]])
         try:

@@ -12,16 +12,14 @@ import queue
 import shutil
 import socket
 import sys
-import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import diagnosis
+from benchmarks import diagnosis, scratch
 from benchmarks.control import ADDRESS, KEY, Channel, Message, dial
 from benchmarks.measurement import Config, Measurement, Subject, decode, encode, now
 from benchmarks.spec import from_config, load_run, to_place
@@ -41,20 +39,13 @@ def main() -> int:
     inbox: queue.Queue[Message] = queue.Queue()
     threading.Thread(target=_listen, args=(channel, inbox, threading.get_ident()), daemon=True).start()
     start = inbox.get()
-    scratch = scratch_folder(start["token"])
+    own = scratch.make(start["token"])
     try:
-        world = _join(channel, start, scratch, begun)
+        world = _join(channel, start, own, begun)
         _serve(channel, inbox, world)
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        shutil.rmtree(own, ignore_errors=True)
     return 0
-
-
-def scratch_folder(token: str) -> str:
-    """The folder that the ranks of one launch share on one node; made by whoever comes first."""
-    folder = Path(tempfile.gettempdir()) / f"rackproof-{token}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return str(folder)
 
 
 def measure(config: Config, world: World, *, attempt: int = 1) -> Iterator[Measurement]:
@@ -81,12 +72,12 @@ def measure(config: Config, world: World, *, attempt: int = 1) -> Iterator[Measu
         )  # fmt: skip
 
 
-def _join(channel: Channel, start: Message, scratch: str, begun: float) -> World:
+def _join(channel: Channel, start: Message, own: str, begun: float) -> World:
     from benchmarks.environment import read_environment  # torch: imported after the hello, so that a slow
     from benchmarks.world import open_world  # import is told from a rank that never started
 
     imported = time.monotonic()
-    world = open_world(to_place(start["place"]), timeout_s=start["timeout_s"], scratch=scratch)
+    world = open_world(to_place(start["place"]), timeout_s=start["timeout_s"], scratch=own)
     environment = ""
     if world.rank == world.local_ranks[0]:
         environment = encode(read_environment(world, start["launch"]))

@@ -10,7 +10,8 @@ what that did.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from benchmarks.measurement import Config, Expected, Scalar, params_key
 from reports.evidence import Evidence
@@ -54,3 +55,13 @@ def typical(units: list[Estimate]) -> Estimate:
         median([u.median for u in units]), median([u.low for u in units]), median([u.high for u in units]),
         min(u.n for u in units),
     )  # fmt: skip
+
+
+def pack(baseline: Baseline) -> list[list[Any]]:
+    """A baseline as plain rows, so that a run keeps what it was held against."""
+    return [[list(key), list(value)] for key, value in baseline.items()]
+
+
+def unpack(rows: Iterable[Sequence[Any]]) -> dict[Key, Estimate]:
+    """The baseline that `pack` made rows of."""
+    return {tuple(key): Estimate(*value) for key, value in rows}

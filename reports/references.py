@@ -50,15 +50,21 @@ class References:
         return self.found[key_of]
 
     def _wanted(self, e: Expected, limit: Limit) -> list[Expected]:
-        """The expected numbers that may be meant: of the same config if any, with the same params if any."""
+        """The expected numbers that may be meant: of the same config or device, with the same params if any."""
         name = limit.ratio_to or ""
-        for others in (self.by_config[name, e.config], self.by_metric[name]):
+        device = self._device(e)
+        here = [o for o in self.by_metric[name] if self._device(o) == device]
+        for others in (self.by_config[name, e.config], here):
             meant = [o for o in others if all(o.params.get(k) == v for k, v in limit.ratio_where.items())]
             if meant:
                 shared = e.params.keys() - limit.ratio_where.keys()
                 alike = [o for o in meant if all(o.params[k] == e.params[k] for k in shared & o.params.keys())]
                 return alike or meant
         return []
+
+    def _device(self, e: Expected) -> str:
+        """cpu or cuda: a ratio of two devices' numbers would mean nothing."""
+        return str(self.configs[e.config].place.get("device", "")) if e.config in self.configs else ""
 
     def _measured(self, other: Expected, limit: Limit) -> Estimate | Problem:
         attempts = self.evidence.attempts(other)

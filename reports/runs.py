@@ -29,7 +29,7 @@ from typing import TypeVar
 from benchmarks.measurement import Environment, Event, Measurement, RecordError, Run, Verdict, decode
 from clusters import loader
 from clusters.cluster import Cluster
-from reports.comparison import Baseline, Key, baseline_of
+from reports.comparison import Baseline, Key, baseline_of, unpack
 from reports.evidence import Evidence
 from reports.judge import explain, judge
 from reports.statistics import Estimate
@@ -65,7 +65,7 @@ class StoredRun:
             self.cluster.limits,
             waivers=self.cluster.waivers,
             exemptions=self.cluster.exemptions,
-            baseline=baseline,
+            baseline=self.baseline if baseline is None else baseline,
             today=today,
             again=lambda e: self.again(e.test or "suites"),
             errors=self.errors,
@@ -84,6 +84,12 @@ class StoredRun:
         configs = {config.id: config for config in self.run.configs}
         evidence = Evidence(self.measurements, self.errors)
         return baseline_of(self.run.expected, evidence, configs=configs, scope=self.run.scope)
+
+    @functools.cached_property
+    def baseline(self) -> Baseline | None:
+        """What its campaigns were told to hold it against, kept in the run; None where nothing was."""
+        kept = [event.detail["values"] for event in self.events if event.kind == "baseline"]
+        return unpack(kept[-1]) if kept else None
 
     @property
     def errors(self) -> list[Event]:

@@ -21,7 +21,7 @@ from benchmarks.measurement import Config, Run, Verdict, now, params_key
 from clusters.cluster import Cluster
 from clusters.loader import ClusterError, check_metrics, load
 from reports import page, runs
-from reports.comparison import Baseline
+from reports.comparison import pack
 from suites.controller import Controller
 from suites.lock import CampaignLock, LockedError
 from suites.needs import SUITES, checks
@@ -73,7 +73,6 @@ class Campaign:
     lock: CampaignLock
     pending: tuple[str, ...]  # config ids that this session measures
     resumed: runs.StoredRun | None = None
-    baseline: Baseline | None = None
     today: date = field(default_factory=date.today)
     measured: bool = False  # the controller came to its end
     trouble: str = ""  # why measuring stopped early, for the terminal
@@ -99,11 +98,12 @@ class Campaign:
         wanted = [c.id for c in plan.of(selected)]
         campaign = cls(
             options=options, plan=plan, folder=folder, lock=lock, pending=tuple(wanted), resumed=stored,
-            baseline=baseline,
         )  # fmt: skip
         if stored:
             campaign._choose_again(wanted, stored)
         whole = set(selected) >= set(plan.needed_by)
+        if baseline is not None:
+            folder.event("baseline", run=options.baseline, values=pack(baseline))
         folder.event("selected", tests=list(selected), all=whole)
         return campaign
 
@@ -129,7 +129,7 @@ class Campaign:
 
     def verdicts(self) -> list[Verdict]:
         """The verdicts of all that is in the run folder by now."""
-        return self.stored().verdicts(today=self.today, baseline=self.baseline)
+        return self.stored().verdicts(today=self.today)
 
     def verdicts_once(self) -> list[Verdict]:
         """The same after measuring, judged once: what every check asserts."""

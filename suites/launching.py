@@ -14,7 +14,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from multiprocessing.connection import Connection, Listener, answer_challenge, d
 from pathlib import Path
 from typing import Any
 
-from benchmarks import diagnosis
+from benchmarks import diagnosis, scratch
 from benchmarks.control import ADDRESS, KEY, Channel, ControlError, Message
 from benchmarks.launch import Job, Launcher
 from benchmarks.measurement import Config, encode
@@ -121,7 +120,7 @@ class Launch:
 
     @property
     def _scratch(self) -> Path:
-        return Path(tempfile.gettempdir()) / f"rackproof-{self.token}"
+        return scratch.folder(self.token)
 
     def _spawn(self, control: dict[str, str]) -> None:
         own = dict(pair.split("=", 1) for pair in self.job.place.env)

@@ -79,12 +79,12 @@ def make_plan(cluster: Cluster, suite: str, wanted: Sequence[Check], gpus: Seque
     for check in wanted:
         ids = []
         for spec in check.specs(cluster):
-            place = device if spec.scope == "device" else world
-            config = to_config(spec, place)
-            configs.setdefault(config.id, config)
-            ids.append(config.id)
-            for one in _expected(spec, place, config, check):
-                expected.setdefault((one.config, *one.key), one)
+            for place in where(spec, device, world):
+                config = to_config(spec, place)
+                configs.setdefault(config.id, config)
+                ids.append(config.id)
+                for one in _expected(spec, place, config, check):
+                    expected.setdefault((one.config, *one.key), one)
         needed_by[check.test] = tuple(dict.fromkeys(ids))
     if not configs:
         raise ValueError(f"suite {suite!r} has no checks: choose another with --suite")
@@ -101,7 +101,7 @@ def metrics(cluster: Cluster, gpus: Sequence[InstalledGpu]) -> dict[str, tuple[s
     found: dict[str, tuple[str, str]] = {}
     for check in (c for suite in SUITES for c in checks(suite)):
         for spec in check.specs(cluster):
-            for m in spec.emits(device if spec.scope == "device" else world):
+            for m in (m for place in where(spec, device, world) for m in spec.emits(place)):
                 found[m.name] = (m.unit, m.better)
     return found
 
@@ -125,6 +125,14 @@ def places(cluster: Cluster, gpus: Sequence[InstalledGpu]) -> tuple[Place, Place
         return Place(device="cuda", backend="gloo", nodes=1, ranks_per_node=1), cpu
     many = Place(device="cuda", backend="nccl", nodes=cluster.nodes, ranks_per_node=wanted)
     return many, many
+
+
+def where(spec: Spec, device: Place, world: Place) -> list[Place]:
+    """The places of a spec: world benchmarks run on the world; device benchmarks on the devices, and on the world
+    too where that is of another kind (its ratios need a rate of the same device)."""
+    if spec.scope == "world":
+        return [world]
+    return [device] if device.device == world.device else [device, world]
 
 
 def _expected(spec: Spec, place: Place, config: Config, check: Check) -> list[Expected]:

@@ -115,7 +115,8 @@ def verdicts(request: pytest.FixtureRequest) -> VerdictsOf:
     if campaign is None:
         pytest.fail("no campaign ran: checks need --cluster", pytrace=False)
     test = request.node.nodeid.partition("[")[0]
-    return VerdictsOf(campaign.verdicts_once, campaign.plan.needed_by.get(test, ()))
+    plan = campaign.plan
+    return VerdictsOf(campaign.verdicts_once, plan.needed_by.get(test, ()), plan.expected)
 
 
 @pytest.hookimpl(wrapper=True)

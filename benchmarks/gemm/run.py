@@ -3,7 +3,7 @@
 Data is normal random: zeros would draw less power and so run faster than any training. The product that is
 checked is the last one timed. Not here: a product over several devices, and sparsity, which no dense model has.
 
-    torchrun --nproc-per-node=4 -m benchmarks gemm --shapes 1024,2048 --dtypes float32
+    torchrun --nproc-per-node=4 -m benchmarks gemm --shapes 1024,2048 --dtypes fp32
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from benchmarks.world import World
 
 # dtype -> (stored as, unit roundoff of inputs' products and sums, unit roundoff of the stored result)
 ROUNDING = {
-    "float32": (torch.float32, 2.0**-24, 2.0**-24),
-    "tfloat32": (torch.float32, 2.0**-11, 2.0**-24),  # inputs are cut to 10 bits of fraction
-    "bfloat16": (torch.bfloat16, 2.0**-24, 2.0**-8),
-    "float16": (torch.float16, 2.0**-24, 2.0**-11),
+    "fp32": (torch.float32, 2.0**-24, 2.0**-24),
+    "tf32": (torch.float32, 2.0**-11, 2.0**-24),  # inputs are cut to 10 bits of fraction
+    "bf16": (torch.bfloat16, 2.0**-24, 2.0**-8),
+    "fp16": (torch.float16, 2.0**-24, 2.0**-11),
 }
 CHECKED_ROWS = 16
 LAMBDA = 6.0
@@ -67,7 +67,7 @@ def _measure(
     generator = torch.Generator(device=world.device).manual_seed(world.rank)
     a, b = (torch.randn(shape, device=world.device, generator=generator).to(stored) for shape in ((m, k), (k, n)))
     c = torch.empty((m, n), device=world.device, dtype=stored)
-    with _tensor_cores(dtype == "tfloat32"):
+    with _tensor_cores(dtype == "tf32"):
         num_products = max(1, math.ceil(spec.sample_s / _warm_up(spec, world, a, b, c)))
 
         def products() -> None:

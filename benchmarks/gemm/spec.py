@@ -1,7 +1,7 @@
 """What the matrix-product benchmark runs and promises. No torch here.
 
 >>> Gemm(shapes=("512x1024x256",)).emits(Place())[0].params
-{'dtype': 'float32', 'm': 512, 'n': 1024, 'k': 256}
+{'dtype': 'fp32', 'm': 512, 'n': 1024, 'k': 256}
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import ClassVar
 from benchmarks.measurement import Metric, Scalar
 from benchmarks.spec import Place
 
-DTYPES = ("float32", "tfloat32", "bfloat16", "float16")
-DEFAULT_DTYPES = {"cpu": ("float32", "bfloat16"), "cuda": ("bfloat16", "tfloat32", "float32")}
+DTYPES = ("fp32", "tf32", "bf16", "fp16")
+DEFAULT_DTYPES = {"cpu": ("fp32", "bf16"), "cuda": ("bf16", "tf32", "fp32")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +43,8 @@ class Gemm:
     def cases(self, place: Place) -> list[tuple[str, int, int, int]]:
         """(dtype, m, n, k) of every product measured there."""
         dtypes = self.dtypes or DEFAULT_DTYPES[place.device]
-        if place.device == "cpu" and "tfloat32" in dtypes:
-            raise ValueError("gemm: tfloat32 exists on GPUs only: take it out of [gemm] dtypes")
+        if place.device == "cpu" and "tf32" in dtypes:
+            raise ValueError("gemm: tf32 exists on GPUs only: take it out of [gemm] dtypes")
         return [(dtype, *sizes(shape)) for dtype in dtypes for shape in self.shapes]
 
     def emits(self, place: Place) -> list[Metric]:

@@ -69,8 +69,8 @@ def timed(spec: Training, world: World, job: Job, grid: Grid, proof: Proof) -> I
     yield metrics["step.time"].measured(*slowest, columns=evidence, subject=everyone, notes={"losses": losses})
     yield metrics["tokens_rate"].measured(*(job.tokens / s for s in slowest), subject=everyone)
     yield metrics["flops"].measured(
-        *(flops / s for s in slowest), subject=everyone,
-        notes={"flops_per_step": flops, "convention": "all ranks; causal attention; recomputation not counted"},
+        *(flops / s / world.size for s in slowest), subject=everyone,
+        notes={"flops_per_step": flops, "convention": "per rank; causal attention; recomputation not counted"},
     )  # fmt: skip
 
 
