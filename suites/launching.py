@@ -62,7 +62,7 @@ class Launch:
         begin = time.monotonic()
         Path(self.job.log_dir).mkdir(parents=True, exist_ok=True)
         key = secrets.token_hex(16)
-        with Listener(("127.0.0.1", 0), backlog=self.job.place.ranks) as listener:
+        with Listener((self.launcher.address, 0), backlog=self.job.place.ranks) as listener:
             host, port = listener.address
             self._spawn({ADDRESS: f"{host}:{port}", KEY: key})
             found = self._gather_peers(listener, key, begin + limit_s)

@@ -20,10 +20,11 @@ __all__ = ["LAUNCHERS", "Job", "Launcher"]
 
 @dataclass(frozen=True, kw_only=True)
 class Launcher:
-    """How ranks are started (`command`) and what its output says of ranks that died (`deaths`)."""
+    """How ranks are started, what the launcher's output says of ranks that died, and where they find us."""
 
     command: Callable[[Job], list[str]]
     deaths: Callable[[str], dict[int, str]] = field(default=lambda _: {})
+    address: str = "127.0.0.1"  # this machine's, at which its ranks dial the controller
 
 
 LAUNCHERS = {"torchrun": Launcher(command=torchrun.command, deaths=torchrun.deaths)}

@@ -175,7 +175,9 @@ class Bed:
             {"name": self.name(host), "network": namespace.path, "address": self.address(host, None)}
             for host, namespace in enumerate(self.hosts)
         ]
-        self.state.write_text(json.dumps({"hosts": hosts, "files": replaced}), encoding="utf-8")
+        self.state.write_text(
+            json.dumps({"controller": self.controller, "hosts": hosts, "files": replaced}), encoding="utf-8"
+        )
 
 
 def port(rail: int, host: int) -> str:
