@@ -91,10 +91,13 @@ class Job:
             cure = "drop shard1 (FSDP2), or shard over several ranks (HSDP)"
             if tp > 1:
                 yield f"DDP under tensor parallelism gives no gradients; {cure}"
+            if self.layout.cp > 1:
+                yield f"DDP with context parallelism has no group that sums the gradients; {cure}"
             if self.layout.pp > 1:
                 yield f"DDP in a pipeline keeps the gradients of the pass that infers shapes (torch 2.13); {cure}"
-        if self.sequence % tp:
-            yield f"sequence {self.sequence} is not divisible by tp {tp} (sequence parallel); use a multiple of {tp}"
+        pieces = tp * (2 * self.layout.cp if self.layout.cp > 1 else 1)
+        if self.sequence % pieces:
+            yield f"sequence {self.sequence} is not divisible by {pieces} (tp, and 2 x cp); use a multiple of it"
 
     def _pipeline(self) -> Iterator[str]:
         pp, m = self.layout.pp, self.micro_batches
@@ -138,7 +141,7 @@ def gate_job(job: Job, *, sequence: int = 32) -> Job:
         kv_heads=2 * tp, ffn=48 * tp, vocab=128 * tp, rope_theta=job.shape.rope_theta,
     )  # fmt: skip
     fields = {name: getattr(job, name) for name in job.__dataclass_fields__}
-    return Job(**{**fields, "shape": shape, "sequence": sequence * tp, "micro_batch": 1})
+    return Job(**{**fields, "shape": shape, "sequence": sequence * tp * job.layout.cp, "micro_batch": 1})
 
 
 __all__ = ["SCHEDULES", "Job", "gate_job", "shape_of"]

@@ -1,7 +1,7 @@
 """How one model is spread over ranks: tensor, pipeline and data parallel sizes, and their order.
 
-Ranks are numbered with tensor parallelism innermost, so that its traffic stays inside a node, then data
-parallelism, and pipeline stages outermost. Nothing here knows torch: a layout can be planned anywhere.
+Ranks are numbered with tensor parallelism innermost, so that its traffic stays inside a node, then context
+and data parallelism, and pipeline stages outermost. Nothing here knows torch: a layout can be planned anywhere.
 
 >>> Layout.parse("tp2,pp2,dp4").ranks
 16
@@ -14,16 +14,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-AXES = ("pp", "dp", "tp")  # of the rank grid, outermost first
+AXES = ("pp", "dp", "cp", "tp")  # of the rank grid, outermost first
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """The sizes of a rank grid: rank = (pp index x dp + dp index) x tp + tp index."""
+    """The sizes of a rank grid: rank = ((pp index x dp + dp index) x cp + cp index) x tp + tp index."""
 
     tp: int = 1  # tensor parallel: every matrix cut this many ways; activations between them by sequence
     pp: int = 1  # pipeline parallel: layers cut into stages
     dp: int = 1  # data parallel: ranks that see other tokens
+    cp: int = 1  # context parallel: ranks that share one sequence
     shard: int = 0  # of the dp ranks, how many share one copy of the state; 0: all (FSDP2), 1: none (DDP)
 
     def __post_init__(self) -> None:
@@ -40,7 +41,7 @@ class Layout:
         """A layout from "tp2,pp2,dp4" (any order, absent axes are 1; "shard2" makes HSDP, "shard1" DDP)."""
         sizes: dict[str, int] = {}
         for part in text.split(","):
-            match = re.fullmatch(r"(tp|pp|dp|shard)(\d+)", part.strip())
+            match = re.fullmatch(r"(tp|pp|dp|cp|shard)(\d+)", part.strip())
             if not match or match[1] in sizes:
                 raise ValueError(f'layout {text!r}: {part!r} is not understood; write it as "tp2,pp2,dp1" or "auto"')
             sizes[match[1]] = int(match[2])
@@ -56,7 +57,7 @@ class Layout:
     @property
     def ranks(self) -> int:
         """World size that it needs."""
-        return self.tp * self.pp * self.dp
+        return self.tp * self.pp * self.dp * self.cp
 
     @property
     def copies_over(self) -> int:
@@ -69,5 +70,5 @@ class Layout:
         return self.dp // self.copies_over
 
     def __str__(self) -> str:
-        text = f"tp{self.tp},pp{self.pp},dp{self.dp}"
+        text = f"tp{self.tp},pp{self.pp},dp{self.dp}" + (f",cp{self.cp}" if self.cp > 1 else "")
         return f"{text},shard{self.shard}" if self.shard and self.shard != self.dp else text

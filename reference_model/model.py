@@ -13,16 +13,26 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.functional import scaled_dot_product_attention, silu
 
+from reference_model.context import Context
 from reference_model.shape import Shape
 
 EPS = 1e-5
 INIT_STD = 0.02
+
+
+class Places(NamedTuple):
+    """Where tokens stand in their sequence: rotary tables [sequence, head_dim / 2], and who sees whom."""
+
+    cos: Tensor
+    sin: Tensor
+    mask: Tensor | None = None  # bool [queries, keys]; None: causal, in order
 
 
 class Attention(nn.Module):
@@ -31,17 +41,20 @@ class Attention(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.head_dim = shape.head_dim
+        self.context: Context | None = None
         kv_dim = shape.kv_heads * shape.head_dim
         self.wq = nn.Linear(shape.dim, shape.dim, bias=False)
         self.wk = nn.Linear(shape.dim, kv_dim, bias=False)
         self.wv = nn.Linear(shape.dim, kv_dim, bias=False)
         self.wo = nn.Linear(shape.dim, shape.dim, bias=False)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def forward(self, x: Tensor, places: Places) -> Tensor:
         """[batch, sequence, dim] to the same."""
         q, k, v = (w(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for w in (self.wq, self.wk, self.wv))
-        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        y = scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        q, k = rotate(q, places), rotate(k, places)
+        if self.context is not None:
+            k, v = self.context.gather(k), self.context.gather(v)
+        y = scaled_dot_product_attention(q, k, v, attn_mask=places.mask, is_causal=places.mask is None, enable_gqa=True)
         return self.wo(y.transpose(1, 2).flatten(2))
 
 
@@ -69,9 +82,9 @@ class Block(nn.Module):
         self.ffn_norm = nn.RMSNorm(shape.dim, eps=EPS)
         self.ffn = FeedForward(shape)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def forward(self, x: Tensor, places: Places) -> Tensor:
         """[batch, sequence, dim] to the same."""
-        x = x + self.attention(self.attention_norm(x), cos, sin)
+        x = x + self.attention(self.attention_norm(x), places)
         return x + self.ffn(self.ffn_norm(x))
 
 
@@ -88,40 +101,52 @@ class Transformer(nn.Module):
         self.norm = nn.RMSNorm(shape.dim, eps=EPS) if last else None
         self.head = nn.Linear(shape.dim, shape.vocab, bias=False) if last else None
         self.sequence_shards = 1  # over how many ranks the activations between blocks are cut along the sequence
-        self.positions: tuple[Tensor, Tensor] | None = None
+        self.context: Context | None = None
+        self._places: Places | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """Tokens [batch, sequence] (first stage) or activations [batch, sequence, dim] to activations or logits."""
         length = x.shape[1] * (1 if self.embedding else self.sequence_shards)
         if self.embedding is not None:
-            # The copy materialises the embedding's asynchronous collective. Without it a compiled block under
-            # tensor parallelism with FSDP2 gives the embedding a gradient of exactly zero (torch 2.13).
-            x = self.embedding(x).clone()
-        cos, sin = self._rope(length, x)
+            x = materialised(self.embedding(x))
+        places = self.places(length, x)
         for block in self.layers.values():
-            x = block(x, cos, sin)
+            x = block(x, places)
         if self.head is not None and self.norm is not None:
             x = self.head(self.norm(x))
         return x
 
-    def _rope(self, length: int, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Rotary tables [length, head_dim / 2]: computed once, never stored (a meta start would leave garbage)."""
-        if self.positions is None or self.positions[0].shape[0] != length or self.positions[0].dtype != x.dtype:
-            angles = rope_angles(length, self.shape.head_dim, self.shape.rope_theta, x.device)
-            self.positions = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-        return self.positions
+    def places(self, length: int, x: Tensor) -> Places:
+        """Where this rank's `length` tokens stand. Made once, and no buffer: a meta start would leave it garbage."""
+        if self._places is None or self._places.cos.shape[0] != length or self._places.cos.dtype != x.dtype:
+            positions, mask = torch.arange(length), None
+            if self.context is not None:
+                positions = self.context.positions(length * self.context.size)
+                mask = self.context.mask(length * self.context.size).to(x.device)
+            angles = rope_angles(positions.to(x.device), self.shape.head_dim, self.shape.rope_theta)
+            self._places = Places(cos=angles.cos().to(x.dtype), sin=angles.sin().to(x.dtype), mask=mask)
+        return self._places
 
 
-def rope_angles(length: int, head_dim: int, theta: float, device: torch.device) -> Tensor:
-    """Rotation of each position and pair of channels, float64 [length, head_dim / 2] (RoFormer, section 3.2)."""
-    rates = theta ** (-torch.arange(0, head_dim, 2, dtype=torch.float64, device=device) / head_dim)
-    return torch.arange(length, dtype=torch.float64, device=device)[:, None] * rates
+def materialised(x: Tensor) -> Tensor:
+    """A copy of the embedding's output, which waits for its asynchronous collective.
+
+    Without it a compiled block under tensor parallelism with FSDP2 gives the embedding a gradient of
+    exactly zero, and the loss does not show it (torch 2.13).
+    """
+    return x.clone()
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rope_angles(positions: Tensor, head_dim: int, theta: float) -> Tensor:
+    """Rotation of each position and pair of channels, float64 [positions, head_dim / 2] (RoFormer, section 3.2)."""
+    rates = theta ** (-torch.arange(0, head_dim, 2, dtype=torch.float64, device=positions.device) / head_dim)
+    return positions.double()[:, None] * rates
+
+
+def rotate(x: Tensor, places: Places) -> Tensor:
     """Rotary positions applied to [batch, heads, sequence, head_dim]; pairs are (i, i + head_dim / 2)."""
     a, b = x.chunk(2, dim=-1)
-    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+    return torch.cat((a * places.cos - b * places.sin, b * places.cos + a * places.sin), dim=-1)
 
 
 def initialise(module: nn.Module, *, seed: int, prefix: str = "") -> None:

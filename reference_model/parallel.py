@@ -30,6 +30,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from reference_model.context import Context
 from reference_model.job import SINGLE, Job
 from reference_model.layout import Layout
 from reference_model.model import Transformer, initialise
@@ -43,7 +44,8 @@ SCHEDULE_CLASSES = {
     "zbv": torch_schedules.ScheduleZBVZeroBubble,
     "dualpipev": torch_schedules.ScheduleDualPipeV,
 }
-AXES = ("pp", "copies", "shard", "tp")
+AXES = ("pp", "copies", "shard", "tp")  # of the mesh: "shard" holds cp too, whose ranks share the state
+CONTEXT_AXES = ("rest", "cp", "tp")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +53,8 @@ class Grid:
     """The process groups of one layout, and where this rank stands in it."""
 
     layout: Layout
-    mesh: DeviceMesh  # pp x copies x shard x tp
+    mesh: DeviceMesh
+    context: Context | None
 
     @classmethod
     @functools.cache
@@ -61,8 +64,13 @@ class Grid:
         They live as long as the process: DTensor keeps plans by the mesh's shape, and a second mesh of the
         same shape would be answered with the first one's groups.
         """
-        sizes = (layout.pp, layout.copies, layout.copies_over, layout.tp)
-        return cls(layout=layout, mesh=init_device_mesh(device_type, sizes, mesh_dim_names=AXES))
+        sizes = (layout.pp, layout.copies, layout.copies_over * layout.cp, layout.tp)
+        mesh, context = init_device_mesh(device_type, sizes, mesh_dim_names=AXES), None
+        if layout.cp > 1:
+            lines = (layout.pp * layout.dp, layout.cp, layout.tp)
+            line = init_device_mesh(device_type, lines, mesh_dim_names=CONTEXT_AXES)["cp"]
+            context = Context(size=layout.cp, index=line.get_local_rank(), group=line.get_group())
+        return cls(layout=layout, mesh=mesh, context=context)
 
     def index(self, axis: str) -> int:
         """This rank's place along an axis."""
@@ -71,7 +79,7 @@ class Grid:
     @property
     def dp_index(self) -> int:
         """Which share of the batch this rank sees."""
-        return self.index("copies") * self.layout.copies_over + self.index("shard")
+        return self.index("copies") * self.layout.copies_over + self.index("shard") // self.layout.cp
 
     def group(self, axis: str) -> dist.ProcessGroup:
         """The ranks that differ from this one along `axis` only."""
@@ -102,7 +110,10 @@ def build_stages(job: Job, grid: Grid, device: torch.device, *, dtype: torch.dty
         model.to(torch.float32 if dtype == torch.bfloat16 else dtype)
         if grid.layout.tp > 1:
             cut_tensors(model, grid.mesh["tp"])
-        sharded = dtype == torch.bfloat16 or grid.layout.copies_over > 1
+        model.context = grid.context
+        for block in model.layers.values():
+            block.attention.context = grid.context
+        sharded = dtype == torch.bfloat16 or grid.layout.copies_over * grid.layout.cp > 1
         materialise(model, job, grid, device, dtype=dtype, sharded=sharded)
         module: nn.Module = model
         if not sharded and grid.layout.copies > 1:
@@ -135,7 +146,7 @@ def cut_tensors(model: Transformer, mesh: DeviceMesh) -> None:
     }
     parallelize_module(model, mesh, {k: v for k, v in plan.items() if getattr(model, k) is not None})
     for block in model.layers.values():
-        gather = {"input_layouts": (by_sequence, None, None), "desired_input_layouts": (whole, None, None)}
+        gather = {"input_layouts": (by_sequence, None), "desired_input_layouts": (whole, None)}
         parallelize_module(
             block,
             mesh,

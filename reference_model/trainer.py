@@ -81,6 +81,9 @@ class Trainer:
         per_rank = self.job.micro_batch * self.job.micro_batches
         first = self.grid.dp_index * per_rank
         tokens, targets = self.data.rows(step=number, rows=range(first, first + per_rank))
+        if self.grid.context is not None:
+            mine = self.grid.context.positions(self.job.sequence)
+            tokens, targets = tokens[:, mine], targets[:, mine]
         with loss_parallel() if self.job.layout.tp > 1 else contextlib.nullcontext():
             losses = self._run(tokens.to(self.device), targets.to(self.device))
         total = torch.zeros((), dtype=torch.float64, device=self.device)

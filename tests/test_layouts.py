@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -47,6 +48,10 @@ CASES = {
         ("pp2,dp2", {"schedule": "1f1b"}),
         ("pp2,dp2", {"schedule": "interleaved", **TWO}),
         ("pp2,dp2", {"schedule": "zbv", **TWO}),
+        ("cp4", {}),
+        ("cp2,tp2", {}),
+        ("cp2,dp2", {}),
+        ("pp2,cp2", {"schedule": "zbv", **TWO}),
         ("dp4", {"recompute": "full"}),
         ("pp2,tp2", {"schedule": "interleaved", "recompute": "full", **TWO}),
         ("tp4", {"compile": "aot_eager"}),
@@ -58,8 +63,13 @@ CASES = {
         ("tp2,pp2,dp2", {"schedule": "interleaved", **TWO}),
         ("tp2,pp2,dp2", {"schedule": "zbv", **TWO}),
         ("tp2,dp4,shard2", {}),
+        ("pp2,cp2,tp2", {"schedule": "1f1b"}),
+        ("cp2,dp4,shard2", {}),
     ],
 }  # fmt: skip
+
+
+PLANTED = ["gathers without a gradient", "never drained", "embedding not copied"]  # wrong steps, on four ranks
 
 
 def label(layout, fields):
@@ -104,6 +114,15 @@ def test_layouts_agree_with_one_process(compared, ranks, what):
     assert {k: e for k, e in errors.items() if not e[what] <= bound} == {}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("wrong", PLANTED)
+def test_a_wrong_step_is_told_from_a_right_one(compared, wrong):
+    """The losses of the planted steps are right: only the gradients show them."""
+    errors = compared(4)[wrong]
+    assert errors["gradient"] > 0.1
+    assert errors["first loss"] < TOLERANCE
+
+
 @functools.cache
 class Oracle:
     """Losses, norms, the first gradients and the parameters after the last step, in one process."""
@@ -144,17 +163,78 @@ def compare(layout, fields):
     this = job(layout, fields)
     oracle = Oracle(this.shape)
     trainer = Trainer(this, Grid.open(this.layout, "cpu"), torch.device("cpu"), dtype=torch.float64)
-    errors = {"loss": 0.0, "norm": 0.0, "gradient": 0.0, "parameter": 0.0}
+    errors = {"loss": 0.0, "norm": 0.0, "gradient": 0.0, "parameter": 0.0, "first loss": 0.0}
     for number in range(STEPS):
         loss = trainer.global_loss(trainer.forward_backward(number))
         errors["loss"] = max(errors["loss"], abs(loss / oracle.losses[number] - 1))
         if number == 0:
+            errors["first loss"] = errors["loss"]
             for name, gradient in trainer.gradients().items():
                 errors["gradient"] = max(errors["gradient"], relative(gradient, oracle.gradients[name]))
         errors["norm"] = max(errors["norm"], abs(trainer.update().item() / oracle.norms[number] - 1))
     for name, parameter in trainer.parameters().items():
         errors["parameter"] = max(errors["parameter"], relative(whole(parameter.detach()), oracle.parameters[name]))
     return errors
+
+
+def planted():
+    """Each wrong step: what is patched, by what, and the case it is planted in."""
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+
+    from reference_model import model, parallel, trainer
+
+    class GatheredColumn(nn.Linear):
+        """A column-parallel product whose gather carries no gradient."""
+
+        def forward(self, x):
+            part = nn.functional.linear(x, self.weight.chunk(4)[dist.get_rank()])
+            parts = [torch.empty_like(part) for _ in range(4)]
+            dist.all_gather(parts, part)
+            return torch.cat(parts, dim=-1)
+
+    def cut_by_hand(transformer, _mesh):
+        for block in transformer.layers.values():
+            with torch.device("meta"):
+                block.ffn.w1 = GatheredColumn(SHAPE.dim, SHAPE.ffn, bias=False, dtype=torch.float64)
+
+    class Undrained:
+        """A 1F1B loop over two stages that stops after its steady part."""
+
+        def __init__(self, this, grid, stages, loss, _device):
+            self.this, self.stage, self.loss, self.group = this, stages[0], loss, grid.group("pp")
+            self.peer = dist.get_global_rank(self.group, 1 - stages[0].index)
+            self.sent = []
+
+        def send(self, tensor):
+            self.sent.append((tensor, dist.isend(tensor, self.peer, group=self.group)))
+
+        def step(self, *inputs, target=None, losses=None):
+            shape = self.this.micro_batch, SEQUENCE, SHAPE.dim
+            if self.stage.first:
+                waiting = []
+                for tokens in inputs[0].chunk(self.this.micro_batches):
+                    waiting.append(self.stage.module(tokens))
+                    self.send(waiting[-1].detach())
+                    if len(waiting) == 2:
+                        gradient = torch.empty(shape, dtype=torch.float64)
+                        dist.recv(gradient, self.peer, group=self.group)
+                        waiting.pop(0).backward(gradient)
+                return
+            for number, targets in enumerate(target.chunk(self.this.micro_batches)):
+                x = torch.empty(shape, dtype=torch.float64, requires_grad=True)
+                dist.recv(x.data, self.peer, group=self.group)
+                losses.append(self.loss(self.stage.module(x), targets))
+                losses[-1].backward()
+                if number < self.this.micro_batches - 1:
+                    self.send(x.grad)
+
+    return {
+        "gathers without a gradient": (parallel, "cut_tensors", cut_by_hand, ("tp4", {})),
+        "never drained": (trainer, "build_schedule", Undrained, ("pp2,dp2", {})),
+        "embedding not copied": (model, "materialised", lambda x: x, ("tp2,dp2", {"compile": "aot_eager"})),
+    }
 
 
 def compare_all(rank, ranks, port):
@@ -165,13 +245,20 @@ def compare_all(rank, ranks, port):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
     worst = {}
-    for case in CASES[ranks]:
+
+    def record(name, case):
         begin = time.monotonic()
         everyone = [None] * ranks
         dist.all_gather_object(everyone, compare(*case))
-        worst[label(*case)] = {k: max(e[k] for e in everyone) for k in everyone[0]}
+        worst[name] = {k: max(e[k] for e in everyone) for k in everyone[0]}
         if rank == 0:
-            print(f"{time.monotonic() - begin:5.1f} s", label(*case), worst[label(*case)], file=sys.stderr, flush=True)
+            print(f"{time.monotonic() - begin:5.1f} s", name, worst[name], file=sys.stderr, flush=True)
+
+    for case in CASES[ranks]:
+        record(label(*case), case)
+    for name, (module, attribute, wrong, case) in planted().items() if ranks == 4 else ():
+        with mock.patch.object(module, attribute, wrong):
+            record(name, case)
     if rank == 0:
         print(json.dumps(worst), flush=True)
 

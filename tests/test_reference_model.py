@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from reference_model.context import head_tail
 from reference_model.job import SCHEDULES, Job, gate_job
 from reference_model.layout import Layout
-from reference_model.model import Transformer, initialise
+from reference_model.model import Places, Transformer, initialise, rope_angles, rotate
 from reference_model.shape import SHAPES, Shape, shape_of
 from reference_model.tokens import SyntheticTokens
 
@@ -101,7 +102,7 @@ class TestJob:
         ("broken", "reason"),
         [
             ({"layout": "tp8"}, "kv_heads 4 is not divisible by tp 8"),
-            ({"layout": "tp4", "sequence": 126}, "sequence 126 is not divisible by tp 4"),
+            ({"layout": "tp4", "sequence": 126}, "sequence 126 is not divisible by 4"),
             ({"layout": "pp8", "micro_batches": 8}, "leaves stages without one"),
             ({"layout": "pp4", "micro_batches": 3}, "3 micro-batches cannot fill 4 stages; use 4 or more"),
             ({"schedule": "dualpipe"}, "no schedule 'dualpipe': there are gpipe"),
@@ -135,15 +136,13 @@ class TestModel:
 
     def test_positions_matter_only_relative_to_each_other(self):
         """Rotary scores depend on the distance of two tokens: rotating both by the same amount changes nothing."""
-        from reference_model.model import rope_angles, rotate
 
-        angles = rope_angles(64, 8, 10_000.0, torch.device("cpu"))
+        def at(position):
+            angles = rope_angles(torch.tensor([position]), 8, 10_000.0)
+            return Places(cos=angles.cos(), sin=angles.sin())
+
         q, k = torch.randn(2, 1, 1, 1, 8, dtype=torch.float64)
-        score = [
-            (rotate(q, angles[i : i + 1].cos(), angles[i : i + 1].sin())
-             * rotate(k, angles[i - 5 : i - 4].cos(), angles[i - 5 : i - 4].sin())).sum()
-            for i in (7, 50)
-        ]  # fmt: skip
+        score = [(rotate(q, at(i)) * rotate(k, at(i - 5))).sum() for i in (7, 50)]
         assert torch.allclose(score[0], score[1], rtol=1e-12)
 
     def test_stages_in_a_row_are_the_whole_model(self):
@@ -159,6 +158,15 @@ class TestModel:
     def test_another_seed_is_another_model(self):
         assert torch.equal(small_model(0).head.weight, small_model(0).head.weight)
         assert not torch.equal(small_model(0).head.weight, small_model(1).head.weight)
+
+
+class TestContext:
+    @given(size=st.integers(1, 8), piece=st.integers(1, 8))
+    def test_every_token_is_on_one_rank_and_the_causal_work_is_equal(self, size, piece):
+        length = 2 * size * piece
+        parts = [head_tail(length, size=size, index=i) for i in range(size)]
+        assert sorted(torch.cat(parts).tolist()) == list(range(length))
+        assert len({(part + 1).sum().item() for part in parts}) == 1
 
 
 class TestTokens:
