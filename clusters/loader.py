@@ -9,6 +9,7 @@ unit, source or bound, a placeholder. Nothing is judged here; that is the work o
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 from pathlib import Path
@@ -17,7 +18,9 @@ from typing import Any
 from clusters import hardware
 from clusters.agreement import check_metrics, check_settings
 from clusters.cluster import Cluster, Gpu, Network
+from clusters.contradictions import Contract, contradictions
 from clusters.limits import BOUNDS, REFERENCES, Exemption, Limit, Waiver
+from clusters.shares import resolve
 from clusters.table import ClusterError, Table, near, read
 
 __all__ = ["ClusterError", "check_metrics", "check_settings", "known", "load"]
@@ -26,13 +29,14 @@ FOLDER = Path(__file__).parent
 SETTINGS = ("campaign", "gemm", "memory", "collectives", "links", "checkpoint", "training")
 TOP = (
     "name", "description", "nodes", "ranks_per_node", "gpus_per_node", "gpu", "nodes_per_domain", "network",
-    *SETTINGS, "limits", "waivers", "not_applicable",
+    *SETTINGS, "contract", "limits", "waivers", "not_applicable",
 )  # fmt: skip
 LIMIT = (
     "metric", "unit", "source", *BOUNDS, "tolerance", "of", "ratio_to", "ratio_where", "scale",
-    "where", "scope", "mandatory", "physical", "date",
+    "where", "scope", "mandatory", "physical", "date", "algorithm",
 )  # fmt: skip
-SCOPE = ("sku", "nodes", "backend")
+OF = (*REFERENCES, "hardware")  # "hardware" becomes a plain value when it loads
+SCOPE = ("sku", "nodes", "backend", "min_nodes", "max_nodes")  # the last two decide when it loads
 WAIVER = ("limit", "approver", "reason", "expires", "subject")
 NETWORK = ("kind", "nics_per_node", "nic_rate", "oversubscription", "in_network", "source")
 KINDS = ("infiniband", "roce", "ethernet")
@@ -50,9 +54,20 @@ def load(name_or_path: str) -> Cluster:
     """
     path = _find(name_or_path)
     content, top = read(path)
-    top.only(TOP)
-    limits = tuple(_limit(name, table) for name, table in top.tables("limits").items())
+    cluster = _machine(path, content, top.only(TOP))
+    limits = tuple(limit for name, table in top.tables("limits").items() for limit in _limits(name, table, cluster))
     names = tuple(limit.name for limit in limits)
+    return dataclasses.replace(
+        cluster,
+        limits=limits,
+        contradictions=contradictions(_contract(top.table("contract")), gpu=cluster.gpu),
+        waivers=tuple(_waiver(name, table, names) for name, table in top.tables("waivers").items()),
+        exemptions=_exemptions(top.table("not_applicable")),
+    )
+
+
+def _machine(path: Path, content: bytes, top: Table) -> Cluster:
+    """What there is and what is swept, without limits."""
     gpus_per_node, ranks_per_node = _ranks(top)
     return Cluster(
         name=top.stated("name", example=path.stem) if "name" in top.fields else path.stem,
@@ -67,9 +82,6 @@ def load(name_or_path: str) -> Cluster:
         gpu=_gpu(top),
         network=_network(top.table("network")),
         settings={name: _settings(top.table(name)) for name in SETTINGS if name in top.fields},
-        limits=limits,
-        waivers=tuple(_waiver(name, table, names) for name, table in top.tables("waivers").items()),
-        exemptions=_exemptions(top.table("not_applicable")),
     )
 
 
@@ -156,6 +168,29 @@ def _settings(table: Table) -> dict[str, Any]:
     return table.fields
 
 
+def _contract(table: Table) -> Contract:
+    """The contract's numbers as given."""
+    table.only(field.name for field in dataclasses.fields(Contract))
+    given: dict[str, Any] = {key: table.number(key) for key in table.fields if key != "rents"}
+    rents = table.fields.get("rents", [])
+    if not isinstance(rents, list):
+        raise table.error(f"rents = {rents!r} must be a list of numbers")
+    given["rents"] = tuple(Table(where=table.where, fields={"rents": rent}).positive("rents", 0) for rent in rents)
+    return Contract(**given)
+
+
+def _limits(name: str, table: Table, cluster: Cluster) -> tuple[Limit, ...]:
+    """The limit of a table: none where it is for another number of nodes, several where it is of the hardware."""
+    limit = _limit(name, table)
+    scope, nodes = Table(where=f"{table.where} scope", fields=limit.scope), cluster.nodes
+    if scope.count("nodes", nodes) != nodes or not scope.count("min_nodes", 1) <= nodes <= scope.count(
+        "max_nodes", nodes
+    ):
+        return ()
+    limit = dataclasses.replace(limit, scope={k: v for k, v in limit.scope.items() if k not in SCOPE[3:]})
+    return resolve(limit, cluster=cluster, algorithm=table.text("algorithm")) if limit.of == "hardware" else (limit,)
+
+
 def _limit(name: str, table: Table) -> Limit:
     table.only(LIMIT)
     bounds = [b for b in BOUNDS if b in table.fields]
@@ -184,14 +219,16 @@ def _limit(name: str, table: Table) -> Limit:
 
 def _check_reference(limit: Limit, table: Table) -> None:
     """Only fields that mean something for `of`, and a ratio has no unit."""
-    if limit.of not in REFERENCES:
-        raise table.error(f'of = "{limit.of}"{near(limit.of, REFERENCES)}: must be one of {", ".join(REFERENCES)}')
+    if limit.of not in OF:
+        raise table.error(f'of = "{limit.of}"{near(limit.of, OF)}: must be one of {", ".join(OF)}')
     if limit.of == "metric" and not limit.ratio_to:
         raise table.error('of = "metric" without ratio_to: name the other metric, ratio_to = "gemm.flops"')
     if limit.of != "metric":
         for key in ("ratio_to", "ratio_where", "scale"):
             if key in table.fields:
                 raise table.error(f'{key} needs of = "metric": add it, or leave {key} out')
+    if limit.of != "hardware" and "algorithm" in table.fields:
+        raise table.error('algorithm needs of = "hardware": add it, or leave algorithm out')
     if limit.of != "value" and limit.unit != "1":
         raise table.error(f'unit = "{limit.unit}" of a ratio: the limit is a share of {limit.of}, write unit = "1"')
     if limit.tolerance < 0 or ("tolerance" in table.fields and limit.bound != "equal"):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from clusters import hardware
+from clusters.contradictions import Contract, contradictions
 from clusters.limits import Limit, Waiver
 from clusters.loader import FOLDER, ClusterError, check_metrics, check_settings, known, load
 
@@ -121,11 +122,8 @@ def test_every_shipped_file_loads_by_name_and_dates_every_limit(name):
 
 
 def test_local_demands_no_absolute_speed():
-    """Nobody knows this machine: only definitions, ratios and bounds that nothing passes."""
-    for limit in load("local").limits:
-        assert limit.of != "value" or limit.physical or limit.metric.split(".")[-1] in (
-            "wrong_elements", "wrong_tensors", "error", "loss_error", "gradient_error",
-        ), limit.name  # fmt: skip
+    """Nobody knows this machine: counts, shares and ratios, and bounds that nothing passes."""
+    assert [limit.name for limit in load("local").limits if limit.unit != "1" and not limit.physical] == []
 
 
 # -- what does not ---------------------------------------------------------------------------------------------------
@@ -301,6 +299,198 @@ def test_a_setting_that_nobody_reads_is_refused(tmp_path):
     with pytest.raises(ClusterError, match=r"\[gemm\]: unknown key 'shape' \(do you mean 'shapes'"):
         check_settings(cluster, {"gemm": ("shapes", "dtypes")})
     check_settings(cluster, {"gemm": ("shape",), "links": ("bytes",)})
+
+
+# -- shares of the hardware ------------------------------------------------------------------------------------------
+
+H100 = """
+nodes = {nodes}
+gpus_per_node = 8
+gpu = "h100-sxm"
+[network]
+kind = "infiniband"
+nics_per_node = 8
+nic_rate = 50e9
+source = "datasheet"
+[limits.share]
+metric = "{metric}"
+unit = "1"
+floor = {floor}
+of = "hardware"
+source = "contract"
+{more}
+"""
+
+
+def share(tmp_path, metric: str, more: str = "", *, floor: float = 0.5, nodes: int = 4) -> dict[str, tuple[float, str]]:
+    limits = loaded(tmp_path, H100.format(metric=metric, more=more, floor=floor, nodes=nodes)).limits
+    assert all(limit.of == "value" for limit in limits)
+    return {limit.metric: (limit.value, limit.unit) for limit in limits}
+
+
+@pytest.mark.parametrize(
+    ("metric", "more", "value", "unit"),
+    [
+        ("gemm.flops", "", 494.5e12, "FLOP/s"),
+        ("training.flops", "", 494.5e12, "FLOP/s"),
+        ("memory.copy.bandwidth", "", 1.675e12, "B/s"),
+        ("links.bandwidth", "", 25e9, "B/s"),
+        ("collectives.all_reduce.busbw", 'algorithm = "ring"\nwhere = { group = "world" }', 200e9, "B/s"),
+        ("collectives.all_reduce.busbw", 'algorithm = "ring"\nwhere = { group = "node" }', 225e9, "B/s"),
+        ("collectives.all_reduce.busbw", 'algorithm = "ring"\nwhere = { group = "rail" }', 25e9, "B/s"),
+        ("collectives.all_to_all.busbw", 'where = { group = "world" }', 25e9 * 31 / 24, "B/s"),
+    ],
+)
+def test_a_share_of_the_hardware_becomes_a_plain_limit(metric, more, value, unit, tmp_path):
+    assert share(tmp_path, metric, more) == {metric: (pytest.approx(value), unit)}
+
+
+def test_a_pattern_becomes_one_limit_for_each_operation(tmp_path):
+    found = share(tmp_path, "collectives.*.busbw", 'where = { group = "world" }', floor=1.0)
+    assert len(found) == 6
+    assert found["collectives.broadcast.busbw"] == (400e9, "B/s")
+    names = [limit.name for limit in load(str(tmp_path / "site.toml")).limits]
+    assert names[:2] == ["share.all_reduce", "share.all_gather"]
+
+
+def test_the_source_of_a_share_says_how_it_came_about(tmp_path):
+    share(tmp_path, "collectives.all_reduce.busbw", 'algorithm = "ring"\nwhere = { group = "world" }')
+    (limit,) = load(str(tmp_path / "site.toml")).limits
+    assert limit.source == "contract; 0.5 of 4e+11 B/s, line rate of ring in a world: min(g/(g-1) v, W)"
+
+
+@pytest.mark.parametrize(
+    ("metric", "more", "expected"),
+    [
+        ("collectives.all_reduce.busbw", "", r'the line rate depends on the group: where = { group = "world" }'),
+        ("collectives.all_reduce.busbw", 'where = { group = "wrld" }', r'"node" or "rail", not "wrld"'),
+        ("collectives.all_reduce.busbw", 'algorithm = "rings"\nwhere = { group = "world" }', r"no algorithm 'rings'"),
+        ("collectives.all_gather.busbw", 'algorithm = "tree"\nwhere = { group = "world" }', r"no algorithm 'tree' for"),
+        ("gemm.flops", 'algorithm = "ring"', r"algorithm goes with collectives and links"),
+        ("gemm.flop", "", r"knows nothing of 'gemm.flop' \(do you mean 'gemm.flops'"),
+        ("checkpoint.save.bandwidth", "", r"knows nothing of 'checkpoint.save.bandwidth'"),
+    ],
+)
+def test_a_share_of_what_is_not_known_is_refused(metric, more, expected, refused):
+    line = refused(H100.format(metric=metric, more=more, floor=0.5, nodes=4))
+    assert "[limits.share]" in line
+    assert re.search(expected, line), line
+
+
+def test_a_share_of_unknown_hardware_is_refused(refused):
+    assert "needs to know it: set gpu" in refused(re.sub("ceiling.*", "floor = 1.0\nof = 'hardware'", LIMIT))
+
+
+@pytest.mark.parametrize(
+    ("scope", "nodes"),
+    [("nodes = 2", {2}), ("min_nodes = 2", {2, 4}), ("max_nodes = 2", {1, 2}), ("min_nodes = 2, max_nodes = 3", {2})],
+)
+def test_a_limit_for_other_numbers_of_nodes_does_not_load(scope, nodes, tmp_path):
+    held = {n for n in (1, 2, 4) if loaded(tmp_path, f"nodes = {n}\n{LIMIT}scope = {{ {scope} }}").limits}
+    assert held == nodes
+
+
+# -- the shipped files -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in known() if name != "local"])
+def test_no_floor_is_above_what_is_possible(name):
+    """Every floor of a number that has a physical ceiling lies below it, with room for a good machine."""
+    limits = load(name).limits
+    for floor in (limit for limit in limits if limit.bound == "floor" and limit.of == "value" and not limit.physical):
+        for ceiling in (limit for limit in limits if limit.bound == "ceiling" and limit.physical):
+            if ceiling.metric == floor.metric:
+                assert floor.value < 0.97 * ceiling.value, (floor.name, ceiling.name)
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        # published all_reduce bus bandwidths of healthy machines at 8 GiB: accepted, and possible
+        ("h100-sxm-ndr400", {1: 478.9e9, 2: 479e9, 4: 330.9e9}),
+        ("h200-sxm-ndr400", {1: 480e9, 16: 369.9e9}),
+        ("b200-sxm-ndr400", {1: 838e9, 4: 380e9}),
+        ("a100-sxm-hdr200", {1: 234.9e9}),
+        ("gb200-nvl72", {18: 834e9, 36: 793e9, 360: 382e9}),
+    ],
+)
+def test_published_numbers_of_healthy_machines_are_accepted(name, seen, tmp_path):
+    text = (FOLDER / f"{name}.toml").read_text()
+    for nodes, busbw in seen.items():
+        cluster = loaded(tmp_path, re.sub(r"(?m)^nodes = \d+", f"nodes = {nodes}", text))
+        limits = [limit for limit in cluster.limits if limit.metric == "collectives.all_reduce.busbw"]
+        assert {limit.bound for limit in limits} == {"floor", "ceiling"}, f"{name} on {nodes} nodes judges nothing"
+        for limit in limits:
+            good = busbw >= limit.value if limit.bound == "floor" else busbw <= limit.value
+            assert good, f"{name} on {nodes} nodes: {busbw:g} against {limit.name} {limit.value:g}"
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "sick"),
+    [
+        ("h100-sxm-ndr400", 1, 370e9),  # a ring where NVLS should be
+        ("h100-sxm-ndr400", 2, 231e9),  # a broken RoCE set-up, as seen
+        ("h100-sxm-ndr400", 8, 290e9),  # one NIC of eight at three quarters slows the whole ring
+        ("a100-sxm-hdr200", 1, 150e9),
+        ("b200-sxm-ndr400", 1, 682e9),  # a ring where NVLS should be
+    ],
+)
+def test_sick_machines_are_not(name, nodes, sick, tmp_path):
+    text = (FOLDER / f"{name}.toml").read_text()
+    cluster = loaded(tmp_path, re.sub(r"(?m)^nodes = \d+", f"nodes = {nodes}", text))
+    floors = [
+        limit for limit in cluster.limits
+        if limit.metric == "collectives.all_reduce.busbw" and limit.bound == "floor" and limit.mandatory
+    ]  # fmt: skip
+    assert any(sick < limit.value for limit in floors)
+
+
+# -- a contract against physics --------------------------------------------------------------------------------------
+
+
+def test_the_reference_contract_contradicts_itself():
+    """Worked by hand: 449.22 GFLOP x 420 / 989 TFLOP/s; 988 GB / 30 s; 6.2 M / (8,000 x 20 x 30.44 - 0.12 M) ..."""
+    lines = load("h100-512-reference").contradictions
+    for said in (
+        "= 19% MFU; 52% would be 1,145 tokens/s/GPU",
+        "published for 70B in bf16 on H100 is 50.9%",
+        "memory at 2 TB/s: h100-sxm has 3.35 TB/s",
+        "TF32 at 2,000 TFLOP/s: h100-sxm has 989 dense in bf16, and TF32 is half of that, 494",
+        "988 GB / 30 s = 33 GB/s, 16% of that; at 200 GB/s a save takes 4.9 s",
+        "m = 10.6 micro-batches, and m / (m + 7) = 60%",
+        "2 x 12 / (88 + 2 x 12) = 21%",
+        "= 1.3; at 2,400 an hour 6,200,000 / (2,400 x 20 x 30.4 - 120,000) = 4.6",
+    ):
+        assert any(said in line for line in lines), said
+    assert len(lines) == 8
+
+
+def test_a_contract_that_holds_together_is_left_alone():
+    sound = Contract(
+        mfu=0.45, tokens_rate=991, memory_bandwidth=3.35e12, tf32_flops=494e12, save_s=30, storage_rate=33e9,
+        use_4_stages=0.78, use_8_stages=0.60, network_share_ndr400=0.12, network_share_hdr200=0.21,
+        price=6.2e6, running_cost=120e3, rents=(8000, 2400), hours_a_day=20, break_even_months=4.6,
+    )  # fmt: skip
+    assert contradictions(sound, gpu=hardware.gpu("h100-sxm")) == ()
+    assert contradictions(Contract(), gpu=None) == ()
+
+
+def test_renting_that_costs_less_than_owning_never_breaks_even():
+    contract = Contract(price=1e6, running_cost=1e6, rents=(100.0,), break_even_months=12)
+    assert contradictions(contract, gpu=None) == ("12 months to break even: at 100 an hour never",)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("mfy = 0.5", r"\[contract\]: unknown key 'mfy' \(do you mean 'mfu'"),
+        ("mfu = nan", r"\[contract\]: mfu = nan"),
+        ("rents = 8000", r"rents = 8000 must be a list of numbers"),
+        ("rents = [0]", r"rents = 0 must be above zero"),
+    ],
+)
+def test_a_contract_of_nonsense_is_refused(line, expected, refused):
+    assert re.search(expected, refused(f"[contract]\n{line}"))
 
 
 # -- the records and the hardware ------------------------------------------------------------------------------------
