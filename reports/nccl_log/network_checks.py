@@ -1,0 +1,221 @@
+"""The checks between nodes: the network used, GPUDirect RDMA, and whether all network devices carry channels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from reports.nccl_log.checks import MORE_LOG, Scene, some
+from reports.nccl_log.facts import Host, NetPath, Seen
+from reports.nccl_log.report import Finding
+
+IB_PLUGINS = ("IB", "IBEXT", "GIB", "IBV")
+OFI_PLUGINS = ("AWS LIBFABRIC", "LIBFABRIC", "OFI")
+NO_GDR = (
+    "lsmod | grep nvidia_peermem (or a driver with DMA-BUF) on every node",
+    "check NCCL_NET_GDR_LEVEL and that GPU and NIC share a PCIe switch: nvidia-smi topo -m",
+    "turn off ACS; containers need the same driver modules on the host",
+)
+
+
+def family(network: str, hosts: dict[str, Host]) -> str:
+    """ib, roce, efa, tcp (sockets, or libfabric over TCP), or "" for a plugin this reader cannot place."""
+    name = network.upper().split("_")[0]
+    if name in ("SOCKET", "FASTSOCKET"):
+        return "tcp"
+    if name in IB_PLUGINS:
+        layers = Counter(layer for host in hosts.values() for layer in host.layers.values())
+        return "roce" if layers and layers.most_common(1)[0][0] == "RoCE" else "ib"
+    if name in OFI_PLUGINS:
+        providers = {p for host in hosts.values() for p in host.providers}
+        if providers and not any("efa" in p or "cxi" in p or "verbs" in p for p in providers):
+            return "tcp"
+        return "efa"
+    return ""
+
+
+def paths(scene: Scene) -> dict[NetPath, Seen]:
+    """All network channels of all GPUs."""
+    total: dict[NetPath, Seen] = {}
+    for gpu in scene.facts.gpus.values():
+        for path, seen in gpu.paths.items():
+            total.setdefault(path, Seen()).merge(seen)
+    return total
+
+
+def announced(scene: Scene) -> dict[str, Seen]:
+    """Networks as "Using network ..." names them."""
+    total: dict[str, Seen] = {}
+    for gpu in scene.facts.gpus.values():
+        for name, seen in gpu.networks.items():
+            total.setdefault(name, Seen()).merge(seen)
+    return total
+
+
+def between_nodes(scene: Scene) -> Iterator[Finding]:
+    """Which network, with GPUDirect RDMA or not, over which devices."""
+    world = scene.world
+    if world is None:
+        return
+    used: dict[str, Seen] = {}
+    for path, seen in paths(scene).items():
+        used.setdefault(path.network, Seen()).merge(seen)
+    if scene.num_nodes == 1 and not used:
+        over = "one NVLink domain" if world.mnnvl else "one node"
+        yield scene.finding("network", "fine", f"The job runs in {over}: nothing to check between nodes.")
+        return
+    names = used or announced(scene)
+    if not names or (scene.num_nodes is None and not used):
+        yield scene.finding("network", "unknown", "The log does not show what carries traffic between nodes.", MORE_LOG)
+        return
+    yield from _network(scene, names, bool(used))
+    if scene.expect.network == "socket" or all(family(name, scene.facts.hosts) == "tcp" for name in names):
+        return
+    yield from gpudirect(scene)
+    yield from hcas(scene)
+
+
+def _network(scene: Scene, names: dict[str, Seen], used: bool) -> Iterator[Finding]:
+    expected = scene.expect.network
+    kinds = {name: family(name, scene.facts.hosts) for name in names}
+    words = {"ib": "InfiniBand", "roce": "RoCE", "efa": "EFA (libfabric)", "tcp": "TCP sockets", "": "a plugin"}
+    seen = Seen()
+    for one in names.values():
+        seen.merge(one)
+    shown = ", ".join(f"{name} ({words[kinds[name]]})" for name in sorted(names))
+    fits = {
+        "rdma": lambda kind: kind in ("ib", "roce", "efa"), "socket": lambda kind: kind == "tcp", "any": lambda _: True,
+    }.get(expected, lambda kind: kind == expected)  # fmt: skip
+    if all(fits(kind) for kind in kinds.values()):
+        how = "carries" if used else "is announced for"
+        yield scene.finding("network", "fine", f"NET/{shown} {how} the traffic between nodes.", seen=seen)
+    elif "" in kinds.values() and all(fits(kind) or not kind for kind in kinds.values()):
+        yield scene.finding(
+            "network", "unknown", f"Traffic between nodes runs over {shown}, which this reader cannot place.",
+            "--network any accepts it", seen=seen,
+        )  # fmt: skip
+    else:
+        part = "Some traffic" if any(fits(kind) for kind in kinds.values()) else "Traffic"
+        asked = "RDMA" if expected == "rdma" else words.get(expected, "TCP sockets")
+        words_wrong = f"{part} between nodes runs over {shown}, not over {asked}."
+        yield scene.finding("network", "wrong", words_wrong, *_why_not(scene), seen=seen)
+
+
+def _why_not(scene: Scene) -> Iterator[str]:
+    """What the log itself gives as the cause, then the usual ones."""
+    for name, value in scene.facts.settings:
+        if (name, value) in (("NCCL_IB_DISABLE", "1"), ("NCCL_NET", "Socket")):
+            yield f"unset {name} (it is {value})"
+        elif name == "NCCL_IB_HCA":
+            yield f"check NCCL_IB_HCA={value}: it must name devices that exist and are active"
+    texts = " ".join(remark.text for remark in scene.facts.remarks.values())
+    if "libibverbs" in texts:
+        yield "install rdma-core (libibverbs1) in the image: NCCL could not load it"
+    yield "ibv_devinfo on every node must list active ports, also inside the container (pass /dev/infiniband in)"
+    if any(host.providers for host in scene.facts.hosts.values()):
+        yield "fi_info -p efa must list the devices inside the container"
+
+
+def gpudirect(scene: Scene) -> Iterator[Finding]:
+    """GPUDirect RDMA on every network channel that is not TCP."""
+    with_gdr, without = Counter[str](), Counter[str]()
+    places: list[int] = []
+    sends_only = True
+    for host, path, seen in _channels(scene):
+        if family(path.network, scene.facts.hosts) == "tcp":
+            continue
+        name = f"{scene.facts.host(host).device(path.device)} on {host}"
+        if path.gdr:
+            with_gdr[name] += seen.count
+        else:
+            without[name] += seen.count
+            places += seen.places
+            sends_only = sends_only and path.direction == "send"
+    if not with_gdr and not without:
+        yield from _gpudirect_announced(scene)
+    elif not without:
+        yield scene.finding(
+            "gpudirect",
+            "fine",
+            f"All {sum(with_gdr.values())} network channels use GPUDirect RDMA, on {len(with_gdr)} devices.",
+        )
+    elif sends_only and with_gdr:
+        yield scene.finding(
+            "gpudirect", "note", "Receives use GPUDirect RDMA, sends go through host memory.",
+            "NCCL_NET_GDR_READ=1 tries it for sends too", places=places,
+        )  # fmt: skip
+    else:
+        total = sum(without.values()) + sum(with_gdr.values())
+        yield scene.finding(
+            "gpudirect", "wrong",
+            f"GPUDirect RDMA is off on {sum(without.values())} of {total} network channels: {some(sorted(without))}.",
+            *NO_GDR, places=places,
+        )  # fmt: skip
+
+
+def _gpudirect_announced(scene: Scene) -> Iterator[Finding]:
+    off = sorted(
+        f"{hca} on {name}" for name, host in scene.facts.hosts.items() for hca, on in host.hca_gdr.items() if not on
+    )
+    rings = {gpu.ring_gdr for gpu in scene.facts.gpus.values()} - {None}
+    if off or False in rings:
+        yield scene.finding(
+            "gpudirect", "wrong", f"GPUDirect RDMA is off: {some(off) or 'NCCL says so for its rings'}.", *NO_GDR
+        )
+    elif rings == {True} or any(host.hca_gdr for host in scene.facts.hosts.values()):
+        yield scene.finding("gpudirect", "fine", "NCCL announces GPUDirect RDMA; the log shows no single channel.")
+    else:
+        yield scene.finding("gpudirect", "unknown", "The log does not show whether GPUDirect RDMA is used.", MORE_LOG)
+
+
+def _channels(scene: Scene) -> Iterator[tuple[str, NetPath, Seen]]:
+    for gpu in scene.facts.gpus.values():
+        for path, seen in gpu.paths.items():
+            yield gpu.host, path, seen
+
+
+def hcas(scene: Scene) -> Iterator[Finding]:
+    """Does every node use all of its network devices?"""
+    used: dict[str, set[str]] = {}
+    for host, path, _ in _channels(scene):
+        if family(path.network, scene.facts.hosts) != "tcp":
+            used.setdefault(host, set()).update(scene.facts.host(host).device(path.device).split("+"))
+    if not used:
+        yield scene.finding("hcas", "unknown", "The log does not show which network devices carry channels.", MORE_LOG)
+        return
+    world = scene.world
+    partial = world is None or not scene.whole(world)
+    short: dict[str, list[str]] = {}
+    for host, names in sorted(used.items()):
+        idle, enough = _idle(scene, host, names)
+        if not enough:
+            short.setdefault(
+                f"{len(names)} of {scene.expect.hcas or len(names) + len(idle)} devices{_listed(idle)}", []
+            ).append(host)
+    for what, which in short.items():
+        severity = "unknown" if partial else "wrong"
+        but = " (some ranks are not in the log)" if partial else ""
+        yield scene.finding(
+            "hcas", severity, f"{some(which)}: only {what} carry channels{but}.",
+            "ibstat: are all ports active and of one rate?", "check NCCL_IB_HCA, NCCL_CROSS_NIC and the topology file",
+            "more channels or GPUs may be needed to reach them all; --hcas N says how many are right",
+        )  # fmt: skip
+    if not short:
+        counts = sorted({len(names) for names in used.values()})
+        yield scene.finding(
+            "hcas", "fine", f"Every node uses {' or '.join(map(str, counts))} network devices, all that it should."
+        )
+
+
+def _idle(scene: Scene, host: str, used: set[str]) -> tuple[list[str], bool]:
+    """Devices of the same kind that carry nothing, and whether what is used is enough."""
+    facts = scene.facts.host(host)
+    layers = {facts.layers.get(name, "") for name in used}
+    idle = sorted(name for name in set(facts.hcas.values()) - used if facts.layers.get(name, "") in layers)
+    if scene.expect.hcas is not None:
+        return idle, len(used) >= scene.expect.hcas
+    return idle, not idle
+
+
+def _listed(idle: list[str]) -> str:
+    return f" (idle: {some(idle)})" if idle else ""
