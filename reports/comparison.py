@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from benchmarks.measurement import Config, Expected, Scalar, params_key
 from reports.evidence import Evidence
-from reports.statistics import Estimate, estimate, median
+from reports.statistics import Estimate, Estimates
 
 Key = tuple[str, ...]
 Baseline = Mapping[Key, Estimate]
@@ -44,17 +46,14 @@ def baseline_of(
     for e in expected:
         attempts = evidence.attempts(e)
         if attempts and not attempts[-1].problem:
-            units = [estimate(unit.samples) for unit in attempts[-1].units]
-            found[comparison_key(e, configs=configs, scope=scope)] = typical(units)
+            found[comparison_key(e, configs=configs, scope=scope)] = typical(attempts[-1].estimates)
     return found
 
 
-def typical(units: list[Estimate]) -> Estimate:
+def typical(units: Estimates) -> Estimate:
     """The median unit: median of the medians and of both ends of their intervals."""
-    return Estimate(
-        median([u.median for u in units]), median([u.low for u in units]), median([u.high for u in units]),
-        min(u.n for u in units),
-    )  # fmt: skip
+    median, low, high = (float(np.median(column)) for column in (units.median, units.low, units.high))
+    return Estimate(median, low, high, int(units.n.min()))
 
 
 def pack(baseline: Baseline) -> list[list[Any]]:

@@ -17,14 +17,16 @@ from datetime import date
 from pathlib import Path
 
 from benchmarks.inventory import DriverError, gpus
+from benchmarks.launch import LAUNCHERS, Job
 from benchmarks.measurement import Config, Run, Verdict, now, params_key
+from benchmarks.spec import to_place
 from clusters.cluster import Cluster
 from clusters.loader import ClusterError, check_metrics, load
 from reports import page, runs
 from reports.comparison import pack
 from suites.controller import Controller
 from suites.lock import CampaignLock, LockedError
-from suites.needs import SUITES, checks
+from suites.needs import checks
 from suites.plan import Plan, make_plan, metrics
 from suites.progress import Progress
 from suites.runfolder import RunFolder, RunFolderError
@@ -52,8 +54,6 @@ class Options:
 
 def plan_for(options: Options) -> Plan:
     """The plan of a cluster file and a suite. UsageError where either is wrong."""
-    if options.suite not in SUITES:
-        raise UsageError(f"no suite {options.suite!r}: there are {', '.join(SUITES)}")
     try:
         cluster = load(options.cluster)
         installed = gpus()
@@ -82,6 +82,7 @@ class Campaign:
     def open(cls, options: Options, selected: Sequence[str]) -> Campaign:
         """Everything ready to measure what the `selected` checks need. UsageError, and nothing was written."""
         plan = plan_for(options)
+        _check_launcher(plan, options)
         path = _find_run(options)
         lock = CampaignLock(plan.cluster)
         try:
@@ -180,6 +181,15 @@ class Campaign:
             chosen = {v.config for v in verdicts if v.status in UNFINISHED}
             self.folder.event("resumed", configs=sorted(chosen))
         self.pending = tuple(c for c in wanted if c in chosen)
+
+
+def _check_launcher(plan: Plan, options: Options) -> None:
+    """Whether the launcher can start what the plan needs."""
+    try:
+        for config in plan.configs:
+            LAUNCHERS[options.launcher].command(Job(place=to_place(config.place), log_dir=""))
+    except ValueError as error:
+        raise UsageError(f"{plan.cluster.name} cannot be started by {options.launcher}: {error}") from None
 
 
 def _find_run(options: Options) -> Path | None:

@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("campaign", "acceptance campaigns (pytest suites --cluster NAME)")
     add = group.addoption
     add("--cluster", metavar="NAME|FILE", help="the cluster file: a shipped name such as local, or a TOML file")
-    add("--suite", default="acceptance", metavar="NAME", help=f"which checks: {', '.join(SUITES)} (acceptance)")
+    add("--suite", default="acceptance", choices=SUITES, help="which checks; each suite expects its own (acceptance)")
     add("--plan", action="store_true", help="print what would run, where and at what cost; run nothing")
     add("--run-dir", default="runs", metavar="DIR", help="where run folders are made (runs)")
     add("--resume", default="", metavar="RUN", help="finish a run: measure only what is missing in it")

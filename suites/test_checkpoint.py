@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from benchmarks.checkpoint.spec import Checkpoint
 from clusters.cluster import Cluster
 from suites.needs import needs
 
-FIELDS = ("model", "layout", "contents", "directory", "repetitions", "limit_s")
+FIELDS = tuple(field.name for field in dataclasses.fields(Checkpoint))
 
 
 def state(cluster: Cluster) -> Checkpoint:
-    """The checkpoint of [checkpoint]: model, layout, contents, directory, repetitions, limit_s."""
+    """The checkpoint of [checkpoint], whose keys are the spec's fields."""
     return Checkpoint(**{name: cluster.setting("checkpoint", name, getattr(Checkpoint, name)) for name in FIELDS})
 
 

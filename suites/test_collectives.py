@@ -1,31 +1,51 @@
-"""Do the collectives give the right result, and how fast? Six operations over all ranks, swept over sizes.
+"""Do the collectives give the right result, and how fast? Every operation, over all ranks and in groups.
 
-[collectives] of the cluster file may set `sizes` (bytes), `dtype` and `budget_s` (seconds per size).
+[collectives] of the cluster file may set any field of the spec (benchmarks/collectives/spec.py) for all sweeps.
+Between nodes, each node alone (its GPUs' own links) and the rails (NIC i of every node: one after the other, and
+all at once) are swept too: over all ranks, the algorithm can hide a weak NIC.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from benchmarks.collectives.spec import OPS, Collective
 from clusters.cluster import Cluster
 from suites.needs import needs
 
-SIZES = (8, 64 << 10, 4 << 20)
+CORE = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")
+GPU_SIZES = (8, 1 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20, 1 << 30, 8 << 30)
+GROUP_SIZES = (64 << 20, 1 << 30)
+SLOWEST = 1e8  # B/s: a collective slower than this runs into its time-out
 
 
 def sweeps(cluster: Cluster) -> list[Collective]:
-    """One sweep per operation."""
+    """One sweep per operation over all ranks; between nodes also within every node, and along every rail."""
+    large = cluster.nodes > 1 or cluster.gpu is not None
+    found = [sweep(cluster, op=op) for op in (OPS if large else CORE)]
+    if cluster.nodes > 1 and (cluster.gpus_per_node or cluster.ranks_per_node) > 1:
+        sizes = GROUP_SIZES if cluster.gpu else Collective().sizes
+        found += [sweep(cluster, op=op, group="node", sizes=sizes) for op in CORE]
+        for op in ("all_reduce", "send_recv"):
+            found += [sweep(cluster, op=op, group="rail", sizes=sizes, together=both) for both in (True, False)]
+    return found
 
-    def setting(key: str, default: Any) -> Any:
-        return cluster.setting("collectives", key, default)
 
-    return [
-        Collective(
-            op=op, sizes=setting("sizes", SIZES), dtype=setting("dtype", "fp32"), budget_s=setting("budget_s", 0.3)
-        )
-        for op in OPS
-    ]
+def sweep(cluster: Cluster, **chosen: Any) -> Collective:
+    """One sweep: what is chosen here, else what the cluster file sets, else the default."""
+    if cluster.gpu:
+        chosen = {"sizes": GPU_SIZES, "dtype": "bf16", "budget_s": 1.0, **chosen}
+    for field in dataclasses.fields(Collective):
+        if field.name not in ("op", "group", "together"):
+            chosen[field.name] = cluster.setting("collectives", field.name, chosen.get(field.name, field.default))
+    spec = Collective(**chosen)
+    if cluster.setting("collectives", "limit_s", None) is not None:
+        return spec
+    turns = 1 if spec.together else cluster.gpus_per_node or cluster.ranks_per_node
+    few = spec.min_repetitions + 3
+    worst = sum(max(3 * spec.budget_s, few * size / SLOWEST) + 5.0 for size in spec.sizes)
+    return dataclasses.replace(spec, limit_s=max(spec.limit_s, 30.0 + turns * worst))
 
 
 @needs(sweeps, suites=("smoke", "acceptance", "nightly"))

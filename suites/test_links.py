@@ -1,24 +1,34 @@
 """Is every link as good as the others, both ways? Latency and bandwidth of every ordered pair of ranks.
 
-[links] of the cluster file may set `latency_bytes`, `bandwidth_bytes`, `latency_budget_s` and
-`bandwidth_budget_s` (seconds per ordered pair).
+[links] of the cluster file may set any field of the spec (benchmarks/links/spec.py). Between nodes, both
+directions at once, simultaneous flows up to the bisection, and latency under load are measured too.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from benchmarks.links.spec import Links
 from clusters.cluster import Cluster
 from suites.needs import needs
 
-SETTINGS = ("latency_bytes", "bandwidth_bytes", "latency_budget_s", "bandwidth_budget_s")
+GPU_SIZES = {"latency_sizes": (8, 1 << 10, 64 << 10), "bandwidth_sizes": (1 << 20, 64 << 20)}
+MANY = 64  # ranks; from here on a pair's samples are few, for there are thousands of pairs
 
 
 def tournament(cluster: Cluster) -> Links:
-    """Every pair of the cluster."""
-    default = Links()
-    return Links(**{key: cluster.setting("links", key, getattr(default, key)) for key in SETTINGS})
+    """Every pair of the cluster, and between nodes everything that crosses the fabric."""
+    ranks = cluster.nodes * (cluster.gpus_per_node or cluster.ranks_per_node)
+    chosen: dict[str, Any] = dict(GPU_SIZES) if cluster.gpu else {}
+    if cluster.nodes > 1:
+        chosen |= {"both_ways": True, "flows": tuple(sorted({1, max(1, ranks // 4), ranks // 2}))}
+        chosen |= {"congestion": ranks >= 4, "max_repetitions": 16 if ranks > MANY else 64}
+    kinds = list(Links(**chosen).kinds())
+    chosen["limit_s"] = 120.0 + Links().passes * ranks * 2 * len(kinds) * 0.15  # rounds x both ends x kinds x budget
+    for field in dataclasses.fields(Links):
+        chosen[field.name] = cluster.setting("links", field.name, chosen.get(field.name, field.default))
+    return Links(**chosen)
 
 
 @needs(tournament, suites=("smoke", "acceptance", "nightly"))
@@ -29,11 +39,11 @@ def test_every_message_arrives_unchanged(verdicts: Any) -> None:
 
 @needs(tournament, suites=("acceptance", "nightly"))
 def test_every_link_is_quick(verdicts: Any) -> None:
-    """Half the round trip of every pair."""
-    verdicts("links.latency").must_pass()
+    """Half the round trip of every pair; between nodes also what load adds to it (links.congestion.*)."""
+    verdicts("links.[lc]*").must_pass()
 
 
 @needs(tournament, suites=("acceptance", "nightly"))
 def test_every_link_is_wide(verdicts: Any) -> None:
-    """One-way bandwidth of every ordered pair."""
-    verdicts("links.bandwidth").must_pass()
+    """Bandwidth of every ordered pair one way; between nodes also both ways, and of simultaneous flows."""
+    verdicts("links.*bandwidth").must_pass()
