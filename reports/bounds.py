@@ -4,20 +4,23 @@ Pure arithmetic on estimates. A ratio's reference (another metric, the peers, a 
 Estimate; where it comes from is the judge's business (reports/judge.py).
 
 >>> limit = Limit(name="floor", metric="m", unit="B/s", source="contract", floor=10.0)
->>> against(limit, [Unit((0,), "rank 0", "n1", (7.0, 8.0, 9.0)), Unit((1,), "rank 1", "n1", (11.0,))])[0]
-Judged(unit='rank 0', node='n1', estimate=Estimate(median=8.0, low=7.0, high=9.0, n=3), status='fail')
+>>> units = Unit((0,), "rank 0", "n1", (7.0, 8.0, 9.0)), Unit((1,), "rank 1", "n1", (11.0,))
+>>> against(limit, Attempt(numbers=(1,), units=units))
+[Judged(unit='rank 0', node='n1', estimate=Estimate(median=8.0, low=7.0, high=9.0, n=3), status='fail')]
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from clusters.limits import Limit
-from reports.evidence import Unit
-from reports.statistics import Estimate, estimate, median
+import numpy as np
+import numpy.typing as npt
 
-SEVERITY = ("impossible", "fail", "noisy", "waived", "pass")  # the gravest unit gives the verdict its status
+from clusters.limits import Limit
+from reports.evidence import Attempt
+from reports.statistics import Estimate, Estimates
+
+Floats = npt.NDArray[np.float64]
 
 
 class Judged(NamedTuple):
@@ -29,22 +32,26 @@ class Judged(NamedTuple):
     status: str
 
 
-def against(limit: Limit, units: Sequence[Unit], reference: Estimate | None = None) -> list[Judged]:
-    """Every unit against the limit, gravest first and among equals the worst first.
+def against(limit: Limit, attempt: Attempt, reference: Estimate | None = None) -> list[Judged]:
+    """The units that do not pass, gravest first and among equals the worst first, then the worst that passes.
 
     `reference` divides the values, where the limit bounds a ratio to a metric or a baseline. With
     `limit.of == "peers"` it is not used: each unit is held against the median unit, and of two units each
     against the other, so that a good one cannot lift a bad one halfway.
     """
-    values = [_estimate(limit, unit) for unit in units]
+    values = _extremes(limit, attempt) if limit.bound == "equal" else attempt.estimates
     if limit.of == "peers":
-        values = [v.over(_exact(_peer(values, i))) for i, v in enumerate(values)]
+        peer = _peers(values.median)
+        values = values.over(peer, peer, peer)
     elif reference is not None:
-        values = [v.over(reference) for v in values]
-    judged = [
-        Judged(unit.label, unit.node, value, _status(limit, value)) for unit, value in zip(units, values, strict=True)
-    ]
-    return sorted(judged, key=lambda j: (SEVERITY.index(j.status), _goodness(limit, j.estimate.median)))
+        values = values.over(reference.median, reference.low, reference.high)
+    beyond, undecided = _sides(limit, values)
+    rank = np.where(beyond, 0, np.where(undecided, 1, 2))
+    order = np.lexsort((_goodness(limit, values.median), rank))
+    failing = int(np.count_nonzero(rank < 2))
+    names = "impossible" if limit.physical else "fail", "noisy", "pass"
+    units = attempt.units
+    return [Judged(units[i].label, units[i].node, values.at(i), names[rank[i]]) for i in map(int, order[: failing + 1])]
 
 
 def margin(limit: Limit, value: float) -> float | None:
@@ -55,46 +62,35 @@ def margin(limit: Limit, value: float) -> float | None:
     """
     if limit.value == 0:
         return None
-    return _goodness(limit, value) / abs(limit.value)
+    return float(_goodness(limit, np.array(value))) / abs(limit.value)
 
 
-def _goodness(limit: Limit, value: float) -> float:
+def _goodness(limit: Limit, value: Floats) -> Floats:
     """Distance on the good side of the bound, in its unit."""
     if limit.bound == "floor":
         return value - limit.value
     if limit.bound == "ceiling":
         return limit.value - value
-    return -abs(value - limit.value)
+    return -np.abs(value - limit.value)
 
 
-def _estimate(limit: Limit, unit: Unit) -> Estimate:
-    """Median and interval; for equality the worst sample and the range, as every sample must hold."""
-    if limit.bound != "equal":
-        return estimate(unit.samples)
-    worst = max(unit.samples, key=lambda s: abs(s - limit.value))
-    return Estimate(worst, min(unit.samples), max(unit.samples), len(unit.samples))
-
-
-def _peer(values: Sequence[Estimate], index: int) -> float:
-    """What one unit is held against: the median unit, of two units the other one."""
-    if len(values) == 2:
-        return values[1 - index].median
-    return median([v.median for v in values])
-
-
-def _exact(value: float) -> Estimate:
-    return Estimate(value, value, value, 1)
-
-
-def _status(limit: Limit, value: Estimate) -> str:
-    beyond = "impossible" if limit.physical else "fail"
+def _sides(limit: Limit, values: Estimates) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Which units lie wholly beyond the bound, and of which the bound lies inside the interval."""
     if limit.bound == "equal":
-        holds = max(abs(value.low - limit.value), abs(value.high - limit.value)) <= limit.tolerance
-        return "pass" if holds else beyond
+        off = np.maximum(np.abs(values.low - limit.value), np.abs(values.high - limit.value))
+        return off > limit.tolerance, np.zeros(len(off), dtype=bool)
     if limit.bound == "floor":
-        near, far, bound = value.high, value.low, limit.value
-    else:
-        near, far, bound = -value.low, -value.high, -limit.value
-    if near < bound:
-        return beyond
-    return "noisy" if far < bound else "pass"
+        return values.high < limit.value, values.low < limit.value
+    return values.low > limit.value, values.high > limit.value
+
+
+def _extremes(limit: Limit, attempt: Attempt) -> Estimates:
+    """For equality every sample must hold: the worst one, and the whole range."""
+    rows = [(max(u.samples, key=lambda s: abs(s - limit.value)), min(u.samples), max(u.samples)) for u in attempt.units]
+    worst, low, high = np.array(rows, dtype=np.float64).T
+    return Estimates(worst, low, high, attempt.estimates.n)
+
+
+def _peers(medians: Floats) -> Floats:
+    """What each unit is held against: the median unit, of two units the other one."""
+    return medians[::-1] if len(medians) == 2 else np.full_like(medians, np.median(medians))

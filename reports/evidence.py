@@ -11,6 +11,7 @@ the limits (reports/judge.py). No limit is looked at here.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -18,9 +19,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from benchmarks.measurement import Event, Expected, Measurement
+from reports.statistics import Estimates, estimates
 
 CONDITIONS = "conditions"  # metric of the per-node records that hold nothing but conditions
 POSITIVE = ("s", "B/s", "FLOP/s", "1/s")  # units of which nothing real is zero or negative
+NUMBERS = {float, int}  # not bool
 SHOWN = 8  # so many units are named in a reason; the rest is counted
 
 
@@ -48,6 +51,11 @@ class Attempt:
     units: tuple[Unit, ...] = ()
     problem: Problem | None = None
 
+    @functools.cached_property
+    def estimates(self) -> Estimates:
+        """Median and interval of every unit, in the order of `units`."""
+        return estimates([unit.samples for unit in self.units])
+
     @property
     def number(self) -> int:
         """The attempt it began as."""
@@ -61,6 +69,7 @@ class Evidence:
         self.by_key: dict[tuple[str, tuple[str, str]], list[Measurement]] = defaultdict(list)
         self.disqualified: dict[tuple[str, int], list[str]] = defaultdict(list)
         self.errors: dict[str, dict[int, str]] = defaultdict(dict)
+        self._found: dict[tuple[str, tuple[str, str]], list[Attempt]] = {}  # of each config and key, read once
         for m in measurements:
             self.by_key[m.config, m.key].append(m)
             if found := m.conditions.get("disqualified"):
@@ -76,6 +85,12 @@ class Evidence:
 
         An error of its whole config explains why there is no record; it does not undo a record that came.
         """
+        asked = expected.config, expected.key
+        if asked not in self._found:
+            self._found[asked] = self._attempts(expected)
+        return self._found[asked]
+
+    def _attempts(self, expected: Expected) -> list[Attempt]:
         records: dict[int, list[Measurement]] = defaultdict(list)
         for m in self.by_key.get((expected.config, expected.key), ()):
             records[m.attempt].append(m)
@@ -247,13 +262,16 @@ def _sample_problem(expected: Expected, units: list[Unit]) -> Problem | None:
 def _bad_samples(samples: tuple[Any, ...], positive: bool) -> tuple[str, str] | None:
     if not samples:
         return "error", "no samples"
-    for value in samples:
-        if type(value) is not float and type(value) is not int:
-            return "error", f"a sample that is no number ({value!r:.20})"
-        if value != value:
-            return "error", "a sample is NaN"
-        if value in (math.inf, -math.inf):
-            return "error", "a sample is infinite"
-        if positive and value <= 0:
-            return "impossible", "a time or rate of zero or less"
+    if not NUMBERS.issuperset(map(type, samples)):
+        odd = next(value for value in samples if type(value) not in NUMBERS)
+        return "error", f"a sample that is no number ({odd!r:.20})"
+    low, high = min(samples), max(samples)
+    if math.isfinite(sum(samples)) and (low > 0 or not positive):
+        return None  # the usual case, quickly; a sum may overflow, so the rest decides
+    if any(value != value for value in samples):
+        return "error", "a sample is NaN"
+    if low == -math.inf or high == math.inf:
+        return "error", "a sample is infinite"
+    if positive and low <= 0:
+        return "impossible", "a time or rate of zero or less"
     return None

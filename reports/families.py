@@ -18,11 +18,11 @@ from markupsafe import Markup
 from benchmarks.measurement import Expected, Verdict, params_key
 from reports import charts
 from reports.charts import Line, Point
-from reports.evidence import Evidence, Unit
+from reports.evidence import Attempt, Evidence
 from reports.findings import SIGNS, family, limit_text
 from reports.quantities import param, quantity, size
 from reports.runs import StoredRun
-from reports.statistics import Estimate, estimate, median
+from reports.statistics import Estimate, median
 
 PANELS = 24  # charts of one family; more are counted
 ROWS = 40  # rows of a family's table
@@ -77,7 +77,6 @@ class Family:
 
 def families(stored: StoredRun, verdicts: Sequence[Verdict]) -> list[Family]:
     """The families of a run in the order in which they were expected."""
-    evidence = Evidence(stored.measurements, stored.errors)
     by_number: dict[tuple[str, str, str], list[Verdict]] = defaultdict(list)
     for v in verdicts:
         by_number[v.config, v.metric, params_key(v.params)].append(v)
@@ -88,7 +87,7 @@ def families(stored: StoredRun, verdicts: Sequence[Verdict]) -> list[Family]:
     for name, members in groups.items():
         made = Family(name=name, about=ABOUT.get(name, ""))
         for group in members.values():
-            _add(made, group, evidence, by_number)
+            _add(made, group, stored.evidence, by_number)
         if made.panels or made.rows or made.exact:
             found.append(made)
     return found
@@ -113,27 +112,27 @@ def _add(
     measured = []
     for e in group if len(made.panels) < PANELS and len(made.rows) < ROWS else ():
         attempts = evidence.attempts(e)
-        if attempts and attempts[-1].units:
-            measured.append((e, attempts[-1].units, by_number[e.config, *e.key]))
+        if attempts and not attempts[-1].problem:
+            measured.append((e, attempts[-1], by_number[e.config, *e.key]))
     if not measured:
         made.left_out += len(made.panels) >= PANELS or len(made.rows) >= ROWS
         return
-    e, units, verdicts = measured[0]
+    e, attempt, verdicts = measured[0]
     if len(measured) > 1:
         made.panels.append(_sweep(measured, of=len(group)))
-    elif e.per == "pair" and len(units) > 1:
-        made.panels.append(_pairs(e, units, verdicts))
-    elif len(units) > 1:
-        made.panels.append(_units(e, units, verdicts))
+    elif e.per == "pair" and len(attempt.units) > 1:
+        made.panels.append(_pairs(e, attempt, verdicts))
+    elif len(attempt.units) > 1:
+        made.panels.append(_units(e, attempt, verdicts))
     else:
-        made.rows.append(_row(e, units[0], verdicts))
+        made.rows.append(_row(e, attempt.estimates.at(0), verdicts))
 
 
-def _sweep(measured: Sequence[tuple[Expected, Sequence[Unit], list[Verdict]]], *, of: int) -> Panel:
+def _sweep(measured: Sequence[tuple[Expected, Attempt, list[Verdict]]], *, of: int) -> Panel:
     first = measured[0][0]
     points, limits = [], defaultdict(list)
-    for e, units, verdicts in measured:
-        points.append(Point(float(e.params["bytes"]), estimate(units[0].samples), _status(verdicts)))
+    for e, attempt, verdicts in measured:
+        points.append(Point(float(e.params["bytes"]), attempt.estimates.at(0), _status(verdicts)))
         for v in _absolute(e, verdicts):
             limits[v.limit, v.bound, v.limit_value].append(float(e.params["bytes"]))
     lines = [
@@ -148,11 +147,13 @@ def _sweep(measured: Sequence[tuple[Expected, Sequence[Unit], list[Verdict]]], *
     return Panel(title=_title(first), detail=detail, chart=charts.sweep(points, lines, unit=first.unit, what=what))
 
 
-def _units(e: Expected, units: Sequence[Unit], verdicts: list[Verdict]) -> Panel:
+def _units(e: Expected, attempt: Attempt, verdicts: list[Verdict]) -> Panel:
     bad = _bad_units(verdicts)
+    order = sorted(range(len(attempt.units)), key=lambda i: attempt.units[i].identity)
+    labels = [attempt.units[i].label for i in order]
     points = [
-        Point(float(i), estimate(u.samples), bad.get(u.label, "pass"), u.label)
-        for i, u in enumerate(sorted(units, key=lambda u: u.identity))
+        Point(float(place), attempt.estimates.at(i), bad.get(label, "pass"), label)
+        for place, (i, label) in enumerate(zip(order, labels, strict=True))
     ]
     lines = [Line(float(v.limit_value or 0), limit_text(v)) for v in _absolute(e, verdicts)]
     typical = median([p.value.median for p in points])
@@ -164,16 +165,16 @@ def _units(e: Expected, units: Sequence[Unit], verdicts: list[Verdict]) -> Panel
     return Panel(title=_title(e), detail=detail, chart=draw(points, lines, unit=e.unit, what=what))
 
 
-def _pairs(e: Expected, units: Sequence[Unit], verdicts: list[Verdict]) -> Panel:
-    bad = _bad_units(verdicts)
+def _pairs(e: Expected, attempt: Attempt, verdicts: list[Verdict]) -> Panel:
+    units, bad = attempt.units, _bad_units(verdicts)
     n = 1 + max(max(u.identity) for u in units)
     block = math.ceil(n / CELLS)
     side = math.ceil(n / block)
     values: list[list[float | None]] = [[None] * side for _ in range(side)]
     failing = set()
     worse = min if e.better == "higher" else max
-    for u in units:
-        i, j, value = u.identity[0] // block, u.identity[1] // block, estimate(u.samples).median
+    for u, value in zip(units, attempt.estimates.median.tolist(), strict=True):
+        i, j = u.identity[0] // block, u.identity[1] // block
         known = values[i][j]
         values[i][j] = value if known is None else worse(known, value)
         if u.label in bad:
@@ -188,8 +189,7 @@ def _pairs(e: Expected, units: Sequence[Unit], verdicts: list[Verdict]) -> Panel
     return Panel(title=_title(e), detail=detail.strip(" ·"), chart=chart, wide=side > 8)
 
 
-def _row(e: Expected, unit: Unit, verdicts: list[Verdict]) -> Row:
-    value: Estimate = estimate(unit.samples)
+def _row(e: Expected, value: Estimate, verdicts: list[Verdict]) -> Row:
     limits = [limit_text(v) + (f" of {_ratio(v)}" if v.limit_unit != e.unit else "") for v in verdicts if v.limit]
     return Row(
         what=_title(e),

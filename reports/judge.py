@@ -34,7 +34,7 @@ Again = Callable[[Expected], str]
 
 def judge(
     run: Run,
-    measurements: Iterable[Measurement],
+    measurements: Iterable[Measurement] | Evidence,
     limits: Sequence[Limit],
     *,
     waivers: Sequence[Waiver] = (),
@@ -50,7 +50,7 @@ def judge(
     maps comparison keys to earlier values (reports/comparison.py). `again` writes the command that
     measures an expected number again.
     """
-    evidence = Evidence(measurements, errors)
+    evidence = measurements if isinstance(measurements, Evidence) else Evidence(measurements, errors)
     judging = _Judging(
         run=run,
         limits=[limit for limit in limits if all(run.scope.get(k) == v for k, v in limit.scope.items())],
@@ -220,16 +220,16 @@ class _Judging:
                 return {"status": "not_applicable", "reason": "one unit has no peers", "units": 1}
             if min(s for unit in attempt.units for s in unit.samples) <= 0:
                 return {"status": "error", "reason": "a value of zero or less has no ratio to its peers"}
-            return self._worst(limit, against(limit, attempt.units))
+            return self._worst(limit, attempt, against(limit, attempt))
         reference = None if limit.of == "value" else self.references.of(e, limit)
         if isinstance(reference, Problem):
             return {"status": reference.status, "reason": reference.reason, "units": len(attempt.units)}
-        fields = self._worst(limit, against(limit, attempt.units, reference))
+        fields = self._worst(limit, attempt, against(limit, attempt, reference))
         if reference:
             fields["evidence"]["reference"] = [reference.median, reference.low, reference.high]
         return fields
 
-    def _worst(self, limit: Limit, judged: list[Judged]) -> dict[str, Any]:
+    def _worst(self, limit: Limit, attempt: Attempt, judged: list[Judged]) -> dict[str, Any]:
         """The worst unit's numbers as Verdict fields, with every other unit that shares its fate."""
         judged, waiver, expired = self._waived(limit, judged)
         worst, value = judged[0], judged[0].estimate
@@ -237,7 +237,7 @@ class _Judging:
         evidence: dict[str, Any] = {"node": worst.node} if worst.node else {}
         if limit.of != "value":
             evidence["of"] = _of(limit)
-        if alike and len(judged) > 1:
+        if alike and len(attempt.units) > 1:
             evidence["units"] = [[j.unit, j.node, j.estimate.median] for j in alike[:LISTED_UNITS]]
             evidence["num_units"] = len(alike)
         if waiver:
@@ -256,8 +256,8 @@ class _Judging:
             "margin": margin(limit, value.median),
             "noise": value.noise,
             "n": value.n,
-            "units": len(judged),
-            "reason": _reason(limit, judged, alike, waiver, expired),
+            "units": len(attempt.units),
+            "reason": _reason(limit, attempt, judged[0], alike, waiver, expired),
             "evidence": evidence,
         }
 
@@ -308,10 +308,15 @@ def _of(limit: Limit) -> str:
 
 
 def _reason(
-    limit: Limit, judged: list[Judged], alike: list[Judged], waiver: Waiver | None, expired: Waiver | None
+    limit: Limit,
+    attempt: Attempt,
+    worst: Judged,
+    alike: list[Judged],
+    waiver: Waiver | None,
+    expired: Waiver | None,
 ) -> str:
     """One sentence: who, how much, against what, says who."""
-    worst, value = judged[0], judged[0].estimate
+    value = worst.estimate
     ratio = f" of {_of(limit)}" if limit.of != "value" else ""
     equal = limit.bound == "equal"
     said = f"{worst.unit}: " if worst.unit else ""
@@ -323,7 +328,7 @@ def _reason(
     if worst.status == "impossible":
         said += "; that is beyond what is physically possible: the measurement is broken"
     if len(alike) > 1:
-        said += f"; {len(alike)} of {len(judged)} units: {listed([j.unit for j in alike])}"
+        said += f"; {len(alike)} of {len(attempt.units)} units: {listed([j.unit for j in alike])}"
     if waiver and worst.status == "waived":
         said += f"; waived by {waiver.approver} until {waiver.expires} ({waiver.id}: {waiver.reason})"
     if expired and worst.status == "fail":

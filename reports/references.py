@@ -15,7 +15,7 @@ from benchmarks.measurement import Expected, Run
 from clusters.limits import Limit
 from reports.comparison import Baseline, comparison_key, typical
 from reports.evidence import Evidence, Problem
-from reports.statistics import Estimate, estimate
+from reports.statistics import Estimate
 
 
 class References:
@@ -72,7 +72,7 @@ class References:
             return Problem("missing", f"the reference {limit.ratio_to} was never measured")
         if problem := attempts[-1].problem:
             return Problem("missing", f"the reference {limit.ratio_to} cannot count: {problem.reason}")
-        value = typical([estimate(unit.samples) for unit in attempts[-1].units])
+        value = typical(attempts[-1].estimates)
         if value.low * limit.scale <= 0:
             return Problem("error", f"the reference {limit.ratio_to} is not positive: no ratio to it has a meaning")
         return Estimate(value.median * limit.scale, value.low * limit.scale, value.high * limit.scale, value.n)

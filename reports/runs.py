@@ -61,14 +61,13 @@ class StoredRun:
         """The judge's verdicts on this run, by its own cluster file."""
         return judge(
             self.run,
-            self.measurements,
+            self.evidence,
             self.cluster.limits,
             waivers=self.cluster.waivers,
             exemptions=self.cluster.exemptions,
             baseline=self.baseline if baseline is None else baseline,
             today=today,
             again=lambda e: self.again(e.test or "suites"),
-            errors=self.errors,
         )
 
     def outcome(self, verdicts: Iterable[Verdict]) -> str:
@@ -82,8 +81,12 @@ class StoredRun:
     def as_baseline(self) -> dict[Key, Estimate]:
         """What later runs are held against: every soundly measured number of this one."""
         configs = {config.id: config for config in self.run.configs}
-        evidence = Evidence(self.measurements, self.errors)
-        return baseline_of(self.run.expected, evidence, configs=configs, scope=self.run.scope)
+        return baseline_of(self.run.expected, self.evidence, configs=configs, scope=self.run.scope)
+
+    @functools.cached_property
+    def evidence(self) -> Evidence:
+        """The measurements, found again by what was expected."""
+        return Evidence(self.measurements, self.errors)
 
     @functools.cached_property
     def baseline(self) -> Baseline | None:

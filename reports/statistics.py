@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,23 @@ class Estimate(NamedTuple):
     def over(self, other: Estimate) -> Estimate:
         """The ratio to another estimate, both positive. Its interval takes both ends at their worst."""
         return Estimate(self.median / other.median, self.low / other.high, self.high / other.low, self.n)
+
+
+class Estimates(NamedTuple):
+    """The estimates of many units as columns, one entry per unit."""
+
+    median: npt.NDArray[np.float64]
+    low: npt.NDArray[np.float64]
+    high: npt.NDArray[np.float64]
+    n: npt.NDArray[np.int64]
+
+    def at(self, index: int) -> Estimate:
+        """One unit's estimate."""
+        return Estimate(float(self.median[index]), float(self.low[index]), float(self.high[index]), int(self.n[index]))
+
+    def over(self, median: Any, low: Any, high: Any) -> Estimates:
+        """Ratios to one estimate, or to one per unit, all positive; the interval takes both ends at their worst."""
+        return Estimates(self.median / median, self.low / high, self.high / low, self.n)
 
 
 @functools.cache
@@ -76,6 +93,26 @@ def estimate(samples: Sequence[float]) -> Estimate:
         raise ValueError("no samples: there is no median")
     k = interval_rank(n)
     return Estimate(_middle(ordered), ordered[k - 1], ordered[n - k], n)
+
+
+def estimates(rows: Sequence[Sequence[float]]) -> Estimates:
+    """The estimate of every row of samples; the rows may differ in length. ValueError for an empty row.
+
+    >>> estimates([[1.0, 2.0, 3.0], [5.0]]).at(1)
+    Estimate(median=5.0, low=5.0, high=5.0, n=1)
+    """
+    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+    if not lengths.all():
+        raise ValueError("no samples: there is no median")
+    columns = np.empty((3, len(rows)))
+    for n in np.unique(lengths):
+        at = np.flatnonzero(lengths == n)
+        chosen = rows if len(at) == len(rows) else [rows[int(i)] for i in at]
+        ordered = np.sort(np.array(chosen, dtype=np.float64), axis=1)
+        k = interval_rank(int(n))
+        middle = ordered[:, n // 2] if n % 2 else ordered[:, n // 2 - 1] / 2 + ordered[:, n // 2] / 2
+        columns[:, at] = middle, ordered[:, k - 1], ordered[:, n - k]
+    return Estimates(columns[0], columns[1], columns[2], lengths)
 
 
 def median(values: Sequence[float]) -> float:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from reports.statistics import Estimate, estimate, interval_rank, mad, median, robust_z
+from reports.statistics import Estimate, estimate, estimates, interval_rank, mad, median, robust_z
 
 SAMPLES = st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=200)
 
@@ -95,3 +95,14 @@ def test_robust_z_of_identical_peers_needs_a_floor():
 def test_robust_z_of_normal_samples_counts_their_sigmas():
     data = np.random.default_rng(3).normal(5, 2, size=20_000)
     assert np.std(robust_z(data)) == pytest.approx(1.0, abs=0.03)
+
+
+@given(st.lists(st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=12), min_size=1, max_size=12))
+def test_many_units_at_once_are_what_each_is_alone(rows):
+    together = estimates(rows)
+    assert [together.at(i) for i in range(len(rows))] == [estimate(row) for row in rows]
+
+
+def test_a_unit_without_samples_is_refused_among_others():
+    with pytest.raises(ValueError, match="no samples"):
+        estimates([[1.0], []])
