@@ -67,7 +67,8 @@ def sweep(points: Sequence[Point], limits: Sequence[Line], *, unit: str, what: s
     """A value over buffer sizes: median line, interval band, limits. Size axis in powers of two, value axis from 0."""
     points = sorted(points)
     xs = [math.log2(p.x) for p in points]
-    shown = [line for line in limits if line.value <= 1.6 * max(p.value.high for p in points)]
+    reached = max(p.value.high for p in points)
+    shown = [line for line in limits if 0.02 * reached <= line.value <= 1.6 * reached]  # others would flatten it
     top = max([p.value.high for p in points] + [line.value for line in shown]) * 1.08
     frame = Frame(360, 210, min(xs), max(xs) if len(points) > 1 else min(xs) + 1, 0.0, top)
     upper = [(frame.x(x), frame.y(p.value.high)) for x, p in zip(xs, points, strict=True)]
@@ -153,7 +154,7 @@ def heat(
     flat = [v for row in values for v in row if v is not None]
     low, high = min(flat), max(flat)
     factor, name = scale_of(high, unit)
-    cell = max(5.0, min(34.0, 600 / n))
+    cell = max(5.0, min(40.0, 600 / n))
     left, top, edge = 34.0, 22.0, cell - 1
     parts = [_text(left - 6, top - 6, name, "tick end")]
     for i, row in enumerate(values):
@@ -174,7 +175,8 @@ def heat(
             if n <= 16:
                 parts.append(_text(x + cell / 2 - 0.5, y + cell / 2 + 3.5, digits(v / factor), f"cell t{level}"))
     side = left + n * cell + 4
-    return _svg(Frame(side, top + n * cell + 4, 0, 1, 0, 1), parts, what, css="heat")
+    frame = Frame(side, top + n * cell + 4, 0, 1, 0, 1)
+    return _svg(frame, parts, what, css="heat", style=f' style="max-width:{side:.0f}px"')
 
 
 def bullet(*, low: float, median: float, high: float, limit: float, bound: str, status: str, unit: str) -> Markup:
@@ -217,7 +219,7 @@ def _edges(ticks: Sequence[float], factor: float, total: float) -> list[tuple[fl
 def _y_axis(frame: Frame, unit: str) -> str:
     factor, name = scale_of(frame.y_high, unit)
     lines = [_grid(frame, v, digits(v / factor)) for v in _ticks(frame.y_low, frame.y_high, 4)]
-    return "".join(lines) + _text(frame.left - 6, 9, "ratio" if name == "1" else name, "tick end")
+    return "".join(lines) + _text(frame.left - 6, 9, "" if name == "1" else name, "tick end")
 
 
 def _grid(frame: Frame, value: float, label: str) -> str:
@@ -277,6 +279,6 @@ def _text(x: float, y: float, text: str, css: str) -> str:
     return f'<text class="{css}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
 
 
-def _svg(frame: Frame, parts: Sequence[str], what: str, *, css: str = "chart") -> Markup:
-    head = f'<svg class="{css}" viewBox="0 0 {frame.width:g} {frame.height:g}" role="img" aria-label="{escape(what)}">'
+def _svg(frame: Frame, parts: Sequence[str], what: str, *, css: str = "chart", style: str = "") -> Markup:
+    head = f'<svg class="{css}"{style} viewBox="0 0 {frame.width:g} {frame.height:g}" role="img" aria-label="{escape(what)}">'
     return Markup(head + "".join(parts) + "</svg>")

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -141,15 +142,16 @@ def load(folder: str | Path) -> StoredRun:
     path = Path(folder)
     run = _head(path)
     warnings: list[str] = []
-    return StoredRun(
-        run=run,
-        cluster=_cluster(path, run),
-        measurements=_records(Measurement, path / MEASUREMENTS, warnings),
-        environments=_records(Environment, path / ENVIRONMENTS, warnings),
-        events=_records(Event, path / EVENTS, warnings),
-        warnings=tuple(warnings),
-        folder=path,
-    )
+    with _collector_paused():
+        return StoredRun(
+            run=run,
+            cluster=_cluster(path, run),
+            measurements=_records(Measurement, path / MEASUREMENTS, warnings),
+            environments=_records(Environment, path / ENVIRONMENTS, warnings),
+            events=_records(Event, path / EVENTS, warnings),
+            warnings=tuple(warnings),
+            folder=path,
+        )
 
 
 def newest(root: str | Path, *, cluster: str = "") -> Path | None:
@@ -210,6 +212,18 @@ def _records(cls: type[T], path: Path, warnings: list[str]) -> tuple[T, ...]:
             else:
                 raise RunError(f"{path}:{number}: {error}; move that line out of the file and look at it") from None
     return tuple(records)
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No garbage collection inside: records hold no cycles, and looking for some takes as long as reading."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _is_cut(line: bytes) -> bool:
