@@ -11,6 +11,10 @@ import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.collectives.wire import losses, lost_between
+from benchmarks.links.congestion import TRIPS
+from benchmarks.links.flows import halves
+from benchmarks.links.paths import named, topology
 from benchmarks.links.run import run
 from benchmarks.links.spec import Links
 from benchmarks.links.tournament import partner, seated, tournament
@@ -18,7 +22,8 @@ from benchmarks.spec import Place, from_config, to_config
 from tests.ranks import on_ranks
 
 QUICK: dict[str, Any] = {
-    "passes": 2, "latency_budget_s": 0.02, "bandwidth_budget_s": 0.02, "bandwidth_bytes": 20_000, "max_repetitions": 20,
+    "passes": 2, "latency_budget_s": 0.02, "bandwidth_budget_s": 0.02, "bandwidth_sizes": (20_000,),
+    "max_repetitions": 20,
 }  # fmt: skip
 
 
@@ -58,27 +63,49 @@ def test_the_config_brings_the_spec_back():
     assert from_config(to_config(Links(window=2), Place(ranks_per_node=4)))[0] == Links(window=2)
 
 
-@pytest.mark.parametrize("fields", [{"window": 0}, {"latency_bytes": 0}, {"passes": 0}, {"max_repetitions": 1}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"window": 0},
+        {"latency_sizes": (0,)},
+        {"bandwidth_sizes": ()},
+        {"bandwidth_sizes": (8,)},
+        {"passes": 0},
+        {"max_repetitions": 1},
+    ],
+)
 def test_a_wrong_spec_is_refused(fields):
     with pytest.raises(ValueError, match="links: "):
         Links(**fields)
 
 
-def test_links_of_one_rank_are_refused():
-    with pytest.raises(ValueError, match="at least 2 ranks"):
-        Links().emits(Place(ranks_per_node=1))
+@pytest.mark.parametrize(
+    ("fields", "ranks", "cure"),
+    [
+        ({}, 1, "at least 2 ranks"),
+        ({"flows": (3,)}, 4, "from 1 to 2"),
+        ({"flows": (1, 1)}, 4, "different numbers"),
+        ({"congestion": True}, 3, "at least 4 ranks"),
+    ],
+)
+def test_what_cannot_run_there_is_refused_before_the_launch(fields, ranks, cure):
+    with pytest.raises(ValueError, match=cure):
+        Links(**fields).emits(Place(ranks_per_node=ranks))
 
 
 # -- on real ranks --------------------------------------------------------------------------------------------------
 
 
+EVERYTHING = {**QUICK, "both_ways": True, "latency_sizes": (8, 1024)}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 5])
 def test_the_tables_have_every_ordered_pair(ranks):
-    by_rank = on_ranks(ranks, lambda world: list(run(Links(**QUICK), world)))
+    by_rank = on_ranks(ranks, lambda world: list(run(Links(**EVERYTHING), world)))
     assert not any(by_rank[1:])
     assert [(m.metric, m.params) for m in by_rank[0]] == [
-        (m.name, m.params) for m in Links(**QUICK).emits(Place(ranks_per_node=ranks))
+        (m.name, m.params) for m in Links(**EVERYTHING).emits(Place(ranks_per_node=ranks))
     ]
     for m in by_rank[0]:
         rows = list(zip(m.columns["a"], m.columns["b"], strict=True))
@@ -90,6 +117,12 @@ def test_the_tables_have_every_ordered_pair(ranks):
             else:
                 assert len(samples) >= 2 * Links(**QUICK).min_repetitions
                 assert min(samples) > 0
+        if m.metric != "links.wrong_elements":
+            assert set(m.columns["path"]) == {"loopback"}
+            for samples, low, mean, high in zip(
+                *(m.columns[c] for c in ("samples", "min", "mean", "max")), strict=True
+            ):
+                assert low == min(samples) <= mean <= max(samples) == high
 
 
 def spoiled_links(world):
@@ -97,7 +130,7 @@ def spoiled_links(world):
     original, sent = dist.isend, [0]
 
     def lying(buffer, peer, *args, **kwargs):
-        if world.rank == 2 and peer == 0 and buffer.numel() == QUICK["bandwidth_bytes"]:
+        if world.rank == 2 and peer == 0 and buffer.numel() == QUICK["bandwidth_sizes"][0]:
             sent[0] += 1
             if sent[0] == 7:
                 buffer[5] ^= 1
@@ -112,7 +145,7 @@ def spoiled_links(world):
 
 @pytest.mark.slow
 def test_one_wrong_byte_names_its_link_and_direction():
-    *_, wrong = on_ranks(3, spoiled_links)[0]
+    *_, wrong = on_ranks(4, spoiled_links)[0]
     counts = {
         (a, b): samples[0]
         for a, b, samples in zip(wrong.columns["a"], wrong.columns["b"], wrong.columns["samples"], strict=True)
@@ -156,4 +189,119 @@ def test_latency_is_half_of_the_round_trip():
     widest = dict(
         zip(zip(bandwidth.columns["a"], bandwidth.columns["b"], strict=True), bandwidth.columns["samples"], strict=True)
     )
-    assert max(widest[1, 0]) <= 4 * QUICK["bandwidth_bytes"] / 0.04
+    assert max(widest[1, 0]) <= 4 * QUICK["bandwidth_sizes"][0] / 0.04
+
+
+# -- flows and congestion -------------------------------------------------------------------------------------------
+
+
+@given(nodes=st.integers(1, 5), per_node=st.integers(1, 5))
+def test_flows_cross_the_middle_and_share_no_end(nodes, per_node):
+    names = [f"n{rank // per_node}" for rank in range(nodes * per_node)]
+    pairs = halves(names)
+    half = len(names) // 2
+    assert len(pairs) == half
+    assert sorted(a for a, _ in pairs) == list(range(half))
+    assert sorted(b for _, b in pairs) == list(range(half, 2 * half))
+    first = [names[a] for a, _ in pairs[: len(set(names[:half]))]]
+    assert len(set(first)) == len(first)  # the first flows start on different nodes
+
+
+def crowd(world):
+    spec = Links(**{**QUICK, "passes": 2, "flows": (1, 2), "congestion": True, "latency_budget_s": 0.0})
+    measured = list(run(spec, world))
+    promised = [(m.name, m.params) for m in spec.emits(world.place)]
+    assert not world.is_first or [(m.metric, m.params) for m in measured] == promised
+    return measured
+
+
+@pytest.mark.slow
+def test_flows_and_congestion_are_measured_and_verified():
+    found = on_ranks(4, crowd)[0]
+    flows = [m for m in found if m.metric == "links.flows.bandwidth"]
+    assert [(m.params["flows"], m.params["direction"]) for m in flows] == [
+        (1, "up"), (1, "down"), (2, "up"), (2, "down"),
+    ]  # fmt: skip
+    assert [m.columns["a"] for m in flows] == [[0], [2], [0, 1], [2, 3]]
+    for m in flows:
+        # all flows together are as quick as the slowest: never quicker than each at its best, all at once
+        assert min(m.samples) > 0
+        assert len(m.columns["median_bandwidth"]) == m.params["flows"]
+    factors = [m for m in found if m.metric.startswith("links.congestion.")]
+    assert [m.metric for m in factors] == ["links.congestion.mean_factor", "links.congestion.p99_factor"]
+    for m in factors:
+        assert len(m.samples) == 2  # one per pass, another pair each
+        assert len(set(m.columns["a"])) == 2
+        assert min(m.columns["trips"]) >= TRIPS
+        for factor, alone, loaded in zip(m.samples, m.columns["alone_s"], m.columns["loaded_s"], strict=True):
+            assert factor == pytest.approx(loaded / alone)
+    assert {samples[0] for samples in found[-1].columns["samples"]} == {0.0}
+
+
+def spoil_a_flow(world):
+    """Rank 3 changes a byte of what it sends to rank 1, once, while flows are measured."""
+    original, sent = dist.isend, [0]
+
+    def lying(buffer, peer, *args, **kwargs):
+        if (world.rank, peer) == (3, 1) and buffer.numel() == QUICK["bandwidth_sizes"][0]:
+            sent[0] += 1
+            if sent[0] == PAIRS_SEND + 1:
+                buffer[5] ^= 1
+        return original(buffer, peer, *args, **kwargs)
+
+    dist.isend = lying
+    try:
+        few = {**QUICK, "min_repetitions": 3, "max_repetitions": 3}
+        return list(run(Links(**few, flows=(2,)), world))
+    finally:
+        dist.isend = original
+
+
+PAIRS_SEND = 2 * 4 * 4  # before the flows: 2 passes of 1 + 3 windows of 4 messages
+
+
+@pytest.mark.slow
+def test_a_wrong_byte_in_a_flow_is_booked_to_its_pair():
+    wrong = on_ranks(4, spoil_a_flow)[0][-1]
+    rows = zip(wrong.columns["a"], wrong.columns["b"], wrong.columns["samples"], strict=True)
+    assert {(a, b) for a, b, samples in rows if samples != [0.0]} == {(3, 1)}
+    assert "3->1" in wrong.notes["first_wrong"]
+
+
+# -- what is written beside a pair ----------------------------------------------------------------------------------
+
+
+def test_losses_are_read_by_name_and_only_what_moved_is_told(tmp_path):
+    assert losses(tmp_path) == {}
+    (tmp_path / "proc/net").mkdir(parents=True)
+    (tmp_path / "proc/net/snmp").write_text("Ip: Forwarding\nIp: 1\nTcp: InSegs RetransSegs\nTcp: 5 7\n")
+    for device, errors in (("mlx5_0", 2), ("mlx5_1", 3)):
+        port = tmp_path / f"sys/class/infiniband/{device}/ports/1/counters"
+        port.mkdir(parents=True)
+        (port / "symbol_error").write_text(f"{errors}\n")
+    before = losses(tmp_path)
+    assert before == {"symbol_error": 5, "tcp_retransmits": 7}
+    assert lost_between(before, before) == {}
+    assert lost_between(before, {"symbol_error": 6, "tcp_retransmits": 7}) == {"symbol_error": 1}
+
+
+TOPOLOGY = """\
+\t\x1b[4mGPU0\tGPU1\tGPU2\tNIC0\tCPU Affinity\tNUMA Affinity\x1b[0m
+GPU0\t X \tNV18\tSYS\tPIX\t0-47\t0
+GPU1\tNV18\t X \tPHB\tSYS\t0-47\t0
+GPU2\tSYS\tPHB\t X \tSYS\t48-95\t1
+NIC0\tPIX\tSYS\tSYS\t X \t\t
+
+Legend:
+
+  X    = Self
+"""
+
+
+def test_the_drivers_map_is_read_with_its_escape_codes():
+    found = topology(TOPOLOGY)
+    assert found == {(0, 1): "NV18", (0, 2): "SYS", (1, 0): "NV18", (1, 2): "PHB", (2, 0): "SYS", (2, 1): "PHB"}
+    assert [named(word) for word in ("NV18", "NV4", "PIX", "SYS", "", "X")] == [
+        "nvlink", "nvlink", "pcie", "pcie", "unknown", "unknown",
+    ]  # fmt: skip
+    assert topology("") == {}

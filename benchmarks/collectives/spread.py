@@ -1,7 +1,7 @@
 """How a handful of times is spread: the middle, the tails where there are enough samples, the scatter.
 
 >>> spread([1.0, 2.0, 3.0, 4.0, 100.0])
-{'min': 1.0, 'p50': 3.0, 'mad': 1.0, 'cv': 1.774}
+{'min': 1.0, 'p50': 3.0, 'mad': 1.0, 'cv': 1.773}
 """
 
 from __future__ import annotations

@@ -3,61 +3,81 @@
 Rounds of disjoint pairs; in each round first one end leads, then the other, so that a link is measured in
 both directions by clocks on both ends. All pairs of a round measure the same thing at the same time. Rank 0
 yields one table per metric, a row per ordered pair. A number belongs to the pair: whether an end, a cable or
-the fabric between is at fault, the reports work out from the whole table.
+the fabric between is at fault, the reports work out from the whole table. Column "lost" tells loss from mere
+delay: what the counters of the two nodes saw while the pair was measured (beside other pairs of these nodes).
 
-    torchrun --nproc-per-node=4 -m benchmarks links
+    torchrun --nproc-per-node=4 -m benchmarks links --both_ways true --flows 1,2 --congestion true
 """
 
 from __future__ import annotations
 
 import os
-from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from benchmarks.collectives.pattern import Pattern, Wrong
 from benchmarks.collectives.repetition import Repetition
+from benchmarks.collectives.wire import losses, lost_between
+from benchmarks.links import congestion
 from benchmarks.links.exchange import Link, Seen
+from benchmarks.links.flows import measure_flows
+from benchmarks.links.paths import paths_from
 from benchmarks.links.spec import Links
 from benchmarks.links.tournament import partner, seated, tournament
 from benchmarks.measurement import Measurement
 from benchmarks.world import World
 
-ANSWER_BYTES = 8  # of the answer that ends a bandwidth window
-KINDS = ("latency", "bandwidth")
+DIGITS = 6  # of a sample in a table: a tournament of 512 ranks has millions of them
+
+Pair = tuple[int, int]
 
 
 @dataclass(kw_only=True)
-class Direction:
-    """What this rank saw of the ordered pair (a, b): as a the time, as b the errors of what arrived."""
+class Book:
+    """What one rank saw in the whole tournament."""
 
-    kind: str
-    a: int
-    b: int
-    seen: Seen
+    timed: dict[tuple[str, int, Pair], list[Seen]] = field(default_factory=lambda: defaultdict(list))
+    wrong: dict[Pair, Wrong] = field(default_factory=lambda: defaultdict(Wrong))  # (from, to me)
+    lost: dict[Pair, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))  # by my node meanwhile
 
 
 def run(spec: Links, world: World) -> Iterator[Measurement]:
     """Play the whole tournament; rank 0 yields the tables."""
     spec.emits(world.place)
     pattern = Pattern(members=world.size, dtype=torch.uint8, summed=False, device=world.device, seed=spec.seed)
-    mine: list[Direction] = []
+    book = Book()
     for pairs in schedule(spec, world):
         peer = partner(pairs, world.rank)
-        for kind in KINDS:
+        for kind, size in spec.kinds():
             for lower_leads in (True, False):
                 world.barrier()
                 if peer is not None:
-                    mine += measure(spec, world, pattern, kind, peer, leads=(world.rank < peer) == lower_leads)
-    everything = [direction for ranks in world.gather(mine) for direction in ranks]
-    if world.is_first:
-        yield from report(spec, world, everything)
+                    leads = (world.rank < peer) == lower_leads
+                    meet(spec, world, pattern, book, kind=kind, size=size, peer=peer, leads=leads)
+    yield from report_pairs(spec, world, book)
+    for measurement, sweep in measure_flows(spec, world, pattern):
+        for a, b in zip(measurement.columns["a"], measurement.columns["b"], strict=True):
+            for sender, receiver in ((a, b), (b, a)):
+                if receiver == world.rank and receiver in sweep.wrong:
+                    found = Wrong(count=sweep.wrong[receiver], first=sweep.first_wrong[receiver])
+                    book.wrong[sender, receiver].add(found)
+        if world.is_first:
+            yield measurement
+    if spec.congestion:
+        watched, errors = congestion.measure_congestion(spec, world, pattern)
+        for pair, wrong in errors.items():
+            book.wrong[pair].add(wrong)
+        if world.is_first:
+            yield from congestion.report(spec, watched)
+    yield from report_wrong(spec, world, book)
 
 
-def schedule(spec: Links, world: World) -> list[list[tuple[int, int]]]:
+def schedule(spec: Links, world: World) -> list[list[Pair]]:
     """The rounds of all passes; on CPUs, no more pairs of a node at once than it has cores for."""
     rounds = [pairs for i in range(spec.passes) for pairs in tournament(world.size, seed=spec.seed + i)]
     if world.device.type == "cuda":
@@ -66,44 +86,74 @@ def schedule(spec: Links, world: World) -> list[list[tuple[int, int]]]:
     return [part for pairs in rounds for part in seated(pairs, nodes=world.nodes, cores=cores)]
 
 
-def measure(spec: Links, world: World, pattern: Pattern, kind: str, peer: int, *, leads: bool) -> list[Direction]:
-    """One kind of measurement with one peer: what left here (if this rank leads) and what arrived."""
-    size, budget_s, messages = spec.latency_bytes, spec.latency_budget_s, 1
-    if kind == "bandwidth":
-        size, budget_s, messages = spec.bandwidth_bytes, spec.bandwidth_budget_s, spec.window
-    link = Link(
-        world=world, peer=peer, leads=leads, pattern=pattern, num_bytes=size, messages=messages,
-        answer_bytes=size if kind == "latency" else ANSWER_BYTES,
-    )  # fmt: skip
+def meet(
+    spec: Links, world: World, pattern: Pattern, book: Book, *, kind: str, size: int, peer: int, leads: bool
+) -> None:
+    """One kind of measurement with one peer, into the book."""
+    budget_s = spec.latency_budget_s if kind == "latency" else spec.bandwidth_budget_s
     rule = Repetition(fewest=spec.min_repetitions, most=spec.max_repetitions, budget_s=budget_s / spec.passes)
-    seen = link.measure(rule)
-    arrived = Direction(kind="arrived", a=peer, b=world.rank, seen=Seen(wrong=seen.wrong))
-    return [Direction(kind=kind, a=world.rank, b=peer, seen=seen), arrived] if leads else [arrived]
+    link = Link(world=world, peer=peer, leads=leads, pattern=pattern, kind=kind, num_bytes=size, window=spec.window)
+    before = losses()
+    seen = link.measure(rule.stopped, most=rule.most)
+    book.wrong[peer, world.rank].add(seen.wrong)
+    pair = (world.rank, peer) if leads else (peer, world.rank)
+    if leads:
+        book.timed[kind, size, pair].append(seen)
+    if leads or world.nodes[peer] != world.node:  # two ends of one node read the same counters
+        book.lost[pair].update(lost_between(before, losses()))
 
 
-def report(spec: Links, world: World, everything: list[Direction]) -> Iterator[Measurement]:
-    """One table per metric: columns a, b and samples, sorted by pair."""
-    timed: dict[tuple[str, int, int], list[Seen]] = defaultdict(list)
-    wrong: dict[tuple[int, int], Wrong] = defaultdict(Wrong)
-    for d in everything:
-        if d.kind == "arrived":
-            wrong[d.a, d.b].add(d.seen.wrong)
-        else:
-            timed[d.kind, d.a, d.b].append(d.seen)
+def report_pairs(spec: Links, world: World, book: Book) -> Iterator[Measurement]:
+    """One table per kind and size on rank 0, a row per ordered pair. All ranks hand in their books."""
+    everyone = world.gather((dict(book.timed), dict(book.lost), paths_from(world)))
+    if not world.is_first:
+        return
+    lost: dict[Pair, Counter[str]] = defaultdict(Counter)
+    for _, theirs, _ in everyone:
+        for pair, counts in theirs.items():
+            lost[pair].update(counts)
+    timed = {key: seen for theirs, _, _ in everyone for key, seen in theirs.items()}
+    for kind, size in spec.kinds():
+        rows = {pair: seen for (of, at, pair), seen in timed.items() if (of, at) == (kind, size)}
+        pairs = sorted(rows)
+        value = values(spec, kind, size)
+        columns: dict[str, list[Any]] = {
+            "a": [a for a, _ in pairs],
+            "b": [b for _, b in pairs],
+            "samples": [[value(t) for seen in rows[pair] for t in seen.seconds] for pair in pairs],
+            "first_s": [rows[pair][0].first_s for pair in pairs],
+            "stopped": [" ".join(seen.stopped for seen in rows[pair]) for pair in pairs],
+            "path": [everyone[a][2][b] for a, b in pairs],
+            "lost": [dict(lost[pair]) for pair in pairs],
+        }
+        for name, of in (("min", min), ("mean", statistics.fmean), ("max", max)):
+            columns[name] = [of(samples) for samples in columns["samples"]]
+        yield spec.pair_metric(kind, size).measured(subject=world.all(), columns=columns)
+
+
+def values(spec: Links, kind: str, size: int) -> Callable[[float], float]:
+    """Seconds of one repetition -> the sample: half a round trip, or bytes per second."""
+    if kind == "latency":
+        return lambda seconds: rounded(seconds / 2)
+    moved = size * spec.window * (2 if kind == "both_ways" else 1)
+    return lambda seconds: rounded(moved / seconds)
+
+
+def rounded(value: float) -> float:
+    """`value` to DIGITS significant digits."""
+    return float(f"{value:.{DIGITS}g}")
+
+
+def report_wrong(spec: Links, world: World, book: Book) -> Iterator[Measurement]:
+    """Wrong elements per ordered pair on rank 0, with the first of each. All ranks hand in their books."""
+    wrong: dict[Pair, Wrong] = {pair: w for found in world.gather(dict(book.wrong)) for pair, w in found.items()}
+    if not world.is_first:
+        return
     pairs = sorted(wrong)
-    window_bytes = spec.bandwidth_bytes * spec.window
-    rows: dict[str, list[list[float]]] = {
-        "latency": [[t / 2 for seen in timed["latency", a, b] for t in seen.seconds] for a, b in pairs],
-        "bandwidth": [[window_bytes / t for seen in timed["bandwidth", a, b] for t in seen.seconds] for a, b in pairs],
-        "wrong_elements": [[float(wrong[pair].count)] for pair in pairs],
-    }
-    for metric in spec.metrics():
-        kind = metric.name.rpartition(".")[2]
-        columns: dict[str, list[Any]] = {"a": [a for a, _ in pairs], "b": [b for _, b in pairs], "samples": rows[kind]}
-        notes: dict[str, Any] = {}
-        if kind in KINDS:
-            columns["first_s"] = [timed[kind, a, b][0].first_s for a, b in pairs]
-            columns["stopped"] = [" ".join(seen.stopped for seen in timed[kind, a, b]) for a, b in pairs]
-        else:
-            notes = {"first_wrong": {f"{a}->{b}": wrong[a, b].first for a, b in pairs if wrong[a, b].count}}
-        yield metric.measured(subject=world.all(), columns=columns, notes=notes)
+    columns: dict[str, list[Any]] = {
+        "a": [a for a, _ in pairs], "b": [b for _, b in pairs], "samples": [[float(wrong[p].count)] for p in pairs],
+    }  # fmt: skip
+    first = {f"{a}->{b}": wrong[a, b].first for a, b in pairs if wrong[a, b].count}
+    yield spec.wrong_metric().measured(
+        subject=world.all(), columns=columns, notes={"first_wrong": first} if first else {}
+    )

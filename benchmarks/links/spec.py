@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from benchmarks.measurement import Metric
+from benchmarks.measurement import Metric, Scalar
 from benchmarks.spec import Place
+
+DIRECTIONS = ("up", "down")  # of flows: from the lower half of the ranks to the upper, and back
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,18 +24,25 @@ class Links:
     benchmark: ClassVar[str] = "links"
     scope: ClassVar[str] = "world"
 
-    latency_bytes: int = 8
-    """size of the message whose half round trip is the latency"""
-    bandwidth_bytes: int = 1 << 20
-    """size of the messages that make the bandwidth"""
+    latency_sizes: tuple[int, ...] = (8,)
+    """bytes of the messages whose half round trip is the latency"""
+    bandwidth_sizes: tuple[int, ...] = (1 << 20,)
+    """bytes of the messages that make the bandwidth"""
+    both_ways: bool = False
+    """also the bandwidth of both directions at once, at every bandwidth size"""
+    flows: tuple[int, ...] = ()
+    """also so many flows at the same time from one half of the ranks to the other, at the largest bandwidth size;
+    half of the ranks: the bisection"""
+    congestion: bool = False
+    """also the latency of a pair while all others send, against its latency alone"""
     window: int = 4
     """messages on their way at once; the receiver answers after the last one"""
     passes: int = 3
     """times that every pair is met, so that one bad moment of the machine does not decide about a link"""
     latency_budget_s: float = 0.1
-    """seconds of round trips per ordered pair, all passes together"""
+    """seconds of round trips per ordered pair and size, all passes together"""
     bandwidth_budget_s: float = 0.2
-    """seconds of windows per ordered pair, all passes together"""
+    """seconds of windows per ordered pair and size, all passes together"""
     min_repetitions: int = 3
     """repetitions per ordered pair and pass even where the budget is spent"""
     max_repetitions: int = 64
@@ -44,27 +53,65 @@ class Links:
     """time-out of the whole tournament, seconds"""
 
     def __post_init__(self) -> None:
-        if min(self.latency_bytes, self.bandwidth_bytes, self.window, self.passes) < 1:
-            raise ValueError("links: latency_bytes, bandwidth_bytes, window and passes are at least 1")
+        sizes = self.latency_sizes + self.bandwidth_sizes
+        if not self.latency_sizes or not self.bandwidth_sizes or min(sizes) < 1 or len(set(sizes)) < len(sizes):
+            raise ValueError("links: latency_sizes and bandwidth_sizes are different positive numbers of bytes")
+        if min(self.window, self.passes) < 1:
+            raise ValueError("links: window and passes are at least 1")
         if not 1 <= self.min_repetitions <= self.max_repetitions:
             raise ValueError(
                 f"links: min_repetitions {self.min_repetitions} must lie between 1 and "
                 f"max_repetitions {self.max_repetitions}"
             )
 
-    def metrics(self) -> Iterator[Metric]:
-        """What is emitted, in this order: latency, bandwidth, wrong_elements; a table of all pairs each."""
-        yield Metric(name="links.latency", unit="s", better="lower", per="pair", params={"bytes": self.latency_bytes})
-        yield Metric(
-            name="links.bandwidth", unit="B/s", better="higher", per="pair", params={"bytes": self.bandwidth_bytes}
+    def kinds(self) -> Iterator[tuple[str, int]]:
+        """What is measured of every pair: (kind, message bytes)."""
+        for kind, sizes in (
+            ("latency", self.latency_sizes),
+            ("bandwidth", self.bandwidth_sizes),
+            ("both_ways", self.bandwidth_sizes if self.both_ways else ()),
+        ):
+            for size in sizes:
+                yield kind, size
+
+    def pair_metric(self, kind: str, size: int) -> Metric:
+        """The table of one kind and size: a row per ordered pair."""
+        if kind == "latency":
+            return Metric(name="links.latency", unit="s", better="lower", per="pair", params={"bytes": size})
+        name = "links.both_ways.bandwidth" if kind == "both_ways" else "links.bandwidth"
+        return Metric(name=name, unit="B/s", better="higher", per="pair", params={"bytes": size})
+
+    def flow_metric(self, flows: int, direction: str) -> Metric:
+        """The bandwidth of several flows together."""
+        params: dict[str, Scalar] = {"bytes": max(self.bandwidth_sizes), "flows": flows, "direction": direction}
+        return Metric(name="links.flows.bandwidth", unit="B/s", better="higher", params=params)
+
+    def congestion_metrics(self) -> tuple[Metric, Metric]:
+        """How many times longer a message takes under load: the mean, and the 99th percentile."""
+        params: dict[str, Scalar] = {"bytes": min(self.latency_sizes), "load_bytes": max(self.bandwidth_sizes)}
+        mean, p99 = (
+            Metric(name=f"links.congestion.{name}_factor", unit="1", better="lower", params=params)
+            for name in ("mean", "p99")
         )
-        yield Metric(name="links.wrong_elements", unit="1", better="equal", per="pair")
+        return mean, p99
+
+    def wrong_metric(self) -> Metric:
+        """Wrong elements of everything that the tournament sent from a to b."""
+        return Metric(name="links.wrong_elements", unit="1", better="equal", per="pair")
 
     def emits(self, place: Place) -> list[Metric]:
-        """Every metric of the tournament at that place. ValueError with fewer than two ranks."""
-        if place.ranks < 2:
+        """Every metric there. ValueError, with the cure, where there are too few ranks."""
+        n = place.ranks
+        if n < 2:
             raise ValueError("links: a link needs at least 2 ranks; give the cluster more, or leave it out")
-        return list(self.metrics())
+        if any(not 1 <= k <= n // 2 for k in self.flows) or len(set(self.flows)) < len(self.flows):
+            raise ValueError(f"links: flows are different numbers from 1 to {n // 2}, half of the {n} ranks")
+        if self.congestion and n < 4:
+            raise ValueError("links: congestion needs at least 4 ranks: one pair to watch, one to load")
+        metrics = [self.pair_metric(kind, size) for kind, size in self.kinds()]
+        metrics += [self.flow_metric(k, direction) for k in self.flows for direction in DIRECTIONS]
+        metrics += self.congestion_metrics() if self.congestion else ()
+        return [*metrics, self.wrong_metric()]
 
     def bytes_written(self, place: Place) -> int:  # noqa: ARG002
         """Nothing is written to storage."""
