@@ -83,6 +83,12 @@ class Scene:
         """Whether every rank of a communicator is in the log."""
         return len(communicator.members) == communicator.size
 
+    @property
+    def settled(self) -> bool:
+        """Whether the log holds the job's whole set-up: what it does not show then is not there."""
+        world = self.world
+        return world is not None and self.whole(world) and len(world.finished) == world.size and not self.cuts
+
 
 def complete(scene: Scene) -> Iterator[Finding]:
     """Is every rank there, and did every set-up finish?"""

@@ -23,7 +23,7 @@ MOST_NODES = 40
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Register `nccl-log`; the parsed namespace gets `run(arguments) -> exit code`."""
+    """Register `nccl-log`; the parsed namespace gets `command(arguments) -> exit code`."""
     parser = subparsers.add_parser("nccl-log", help="what NCCL really did, from its log", description=__doc__)
     parser.add_argument(
         "files", nargs="+", metavar="FILE", help='log files of one job, plain or gzip; "-" reads standard input'
@@ -34,7 +34,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--no-nvlink", dest="nvlink", action="store_false", help="the machines have no NVLink")
     parser.add_argument("--json", action="store_true", help="the whole report as JSON, ranks included")
-    parser.set_defaults(run=run)
+    parser.set_defaults(command=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="reports")
     add_parser(parser.add_subparsers(required=True))
     arguments = parser.parse_args(["nccl-log", *(sys.argv[1:] if argv is None else argv)])
-    return int(arguments.run(arguments))
+    return int(arguments.command(arguments))
 
 
 def render(report: LogReport) -> Iterator[str]:

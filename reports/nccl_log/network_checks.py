@@ -183,8 +183,6 @@ def hcas(scene: Scene) -> Iterator[Finding]:
     if not used:
         yield scene.finding("hcas", "unknown", "The log does not show which network devices carry channels.", MORE_LOG)
         return
-    world = scene.world
-    partial = world is None or not scene.whole(world)
     short: dict[str, list[str]] = {}
     for host, names in sorted(used.items()):
         idle, enough = _idle(scene, host, names)
@@ -193,8 +191,8 @@ def hcas(scene: Scene) -> Iterator[Finding]:
                 f"{len(names)} of {scene.expect.hcas or len(names) + len(idle)} devices{_listed(idle)}", []
             ).append(host)
     for what, which in short.items():
-        severity = "unknown" if partial else "wrong"
-        but = " (some ranks are not in the log)" if partial else ""
+        severity = "wrong" if scene.settled else "unknown"
+        but = "" if scene.settled else ", as far as the log goes"
         yield scene.finding(
             "hcas", severity, f"{some(which)}: only {what} carry channels{but}.",
             "ibstat: are all ports active and of one rate?", "check NCCL_IB_HCA, NCCL_CROSS_NIC and the topology file",

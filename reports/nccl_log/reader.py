@@ -28,7 +28,8 @@ CHANNEL = b" NCCL INFO Channel "
 LEVEL_BYTES = len(b"INFO ")
 KEY_BYTES = len(b"INFO Chan")
 TEXT_BYTES = 2048  # of one message; NCCL's own limit is 1024
-PREFIX = re.compile(rb"([^\s:<>()|\x1b]+):(\d{1,9}):(\d{1,9}) \[(-?\d{1,6})\]")
+PREFIX = re.compile(rb"([\w.-]+):(\d{1,9}):(\d{1,9}) \[(-?\d{1,6})\]")
+COLOUR = re.compile(rb"\x1b\[[\d;]*m")
 LOOSE = re.compile(rb"\[(\d{1,6})\]\s*$")
 GLANCE_BYTES = 1 << 13
 MAX_PREFIXES = 1 << 15
@@ -215,12 +216,13 @@ class Reader:
         known = self._by_prefix.get(prefix)
         if known is not None:
             return known
-        every = list(PREFIX.finditer(prefix[-500:]))
+        near = COLOUR.sub(b"", prefix[-500:])
+        every = list(PREFIX.finditer(near))
         if every:
             found = every[-1]  # a launcher may have put a "host:..." of its own before it
             gpu = self.facts.gpu(found[1].decode("utf-8", "replace")[:120], int(found[2]), int(found[4]))
         else:
-            loose = LOOSE.search(prefix[-500:])
+            loose = LOOSE.search(near)
             gpu = self.facts.gpu("", 0, int(loose[1]) if loose else -1)
         if len(self._by_prefix) >= MAX_PREFIXES:  # time stamps make every prefix new
             self._by_prefix.clear()
