@@ -33,6 +33,7 @@ from torch.distributed.tensor.parallel import (
 from reference_model.context import Context
 from reference_model.job import SINGLE, Job
 from reference_model.layout import Layout
+from reference_model.ledger import Ledger
 from reference_model.model import Transformer, initialise
 
 SCHEDULE_CLASSES = {
@@ -203,10 +204,12 @@ def shard(module: nn.Module, job: Job, grid: Grid, *, dtype: torch.dtype) -> Non
 
 
 def build_schedule(
-    job: Job, grid: Grid, stages: Sequence[Stage], loss: Callable[..., Tensor], device: torch.device
+    job: Job, grid: Grid, stages: Sequence[Stage], loss: Callable[..., Tensor], device: torch.device, ledger: Ledger
 ) -> torch_schedules._PipelineSchedule:
     """torch's pipeline schedule over this rank's stages; its first step also runs one forward pass for shapes."""
     parts = [PipelineStage(s.module, s.index, job.stages, device, group=grid.group("pp")) for s in stages]
+    for part in parts:
+        ledger.watch(part)
     return SCHEDULE_CLASSES[job.schedule](
         parts[0] if job.schedule in SINGLE else parts,
         n_microbatches=job.micro_batches,

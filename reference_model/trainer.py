@@ -22,6 +22,7 @@ from torch.distributed.tensor.parallel import loss_parallel
 from torch.nn.functional import cross_entropy
 
 from reference_model.job import Job
+from reference_model.ledger import Ledger
 from reference_model.parallel import Grid, build_schedule, build_stages
 from reference_model.tokens import SyntheticTokens
 
@@ -51,7 +52,10 @@ class Trainer:
         self.job, self.grid, self.device, self.clip = job, grid, device, clip
         self.data = SyntheticTokens(vocab=job.shape.vocab, sequence=job.sequence, seed=job.seed)
         self.stages = build_stages(job, grid, device, dtype=dtype)
-        self.schedule = build_schedule(job, grid, self.stages, self._loss, device) if job.layout.pp > 1 else None
+        self.ledger = Ledger(device)  # where the time of the latest step went
+        self.schedule = None
+        if job.layout.pp > 1:
+            self.schedule = build_schedule(job, grid, self.stages, self._loss, device, self.ledger)
         self.optimizer = torch.optim.AdamW(self.parameters().values(), lr=learning_rate, fused=True)
 
     def parameters(self) -> dict[str, nn.Parameter]:
@@ -64,39 +68,50 @@ class Trainer:
 
     def step(self, number: int) -> Step:
         """One whole step on the tokens of step `number`."""
+        self.ledger.clear()
         part = self.forward_backward(number)
         norm = self.update()
-        return Step(loss=self.global_loss(part), gradient_norm=norm.item())
+        with self.ledger.span("report"):
+            return Step(loss=self.global_loss(part), gradient_norm=norm.item())
 
     def update(self) -> Tensor:
         """Clip, step the optimizer and clear the gradients; return their norm before clipping."""
-        norm = self.gradient_norm()
-        torch.nn.utils.clip_grads_with_norm_(self.parameters().values(), self.clip, norm)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        with self.ledger.span("optimizer"):
+            norm = self.gradient_norm()
+            torch.nn.utils.clip_grads_with_norm_(self.parameters().values(), self.clip, norm)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
         return norm
 
     def forward_backward(self, number: int) -> Tensor:
         """Leave the gradients of step `number` in the parameters; return this rank's part of the loss, or 0."""
+        with self.ledger.span("data"):
+            tokens, targets = self._batch(number)
+        cut_vocabulary = loss_parallel() if self.job.layout.tp > 1 else contextlib.nullcontext()
+        with self.ledger.span("passes"), cut_vocabulary:
+            losses = self._run(tokens, targets)
+            total = torch.zeros((), dtype=torch.float64, device=self.device)
+            for loss in losses:
+                total += whole(loss.detach()).double()
+            return total
+
+    def _batch(self, number: int) -> tuple[Tensor, Tensor]:
+        """This rank's tokens and targets of a step, on its device."""
         per_rank = self.job.micro_batch * self.job.micro_batches
         first = self.grid.dp_index * per_rank
-        tokens, targets = self.data.rows(step=number, rows=range(first, first + per_rank))
+        pair = self.data.rows(step=number, rows=range(first, first + per_rank))
         if self.grid.context is not None:
             mine = self.grid.context.positions(self.job.sequence)
-            tokens, targets = tokens[:, mine], targets[:, mine]
-        with loss_parallel() if self.job.layout.tp > 1 else contextlib.nullcontext():
-            losses = self._run(tokens.to(self.device), targets.to(self.device))
-        total = torch.zeros((), dtype=torch.float64, device=self.device)
-        for loss in losses:
-            total += whole(loss.detach()).double()
-        return total
+            pair = pair[0][:, mine], pair[1][:, mine]
+        return pair[0].to(self.device), pair[1].to(self.device)
 
     def _run(self, tokens: Tensor, targets: Tensor) -> list[Tensor]:
         if self.schedule is not None:
             losses: list[Tensor] = []
             last = any(s.last for s in self.stages)
             inputs = (tokens,) if any(s.first for s in self.stages) else ()
-            self.schedule.step(*inputs, **({"target": targets, "losses": losses} if last else {}))
+            keywords = {"target": targets, "losses": losses} if last else {}
+            self.schedule.step(*inputs, return_outputs=False, **keywords)  # logits are never kept
             return losses
         losses = []
         model = self.stages[0].module
@@ -120,9 +135,10 @@ class Trainer:
 
     def _loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Cross entropy in float32 or better, summed over tokens, per token of the whole step."""
-        wide = logits.float() if logits.dtype == torch.bfloat16 else logits
-        total = cross_entropy(wide.flatten(0, 1), targets.flatten(), reduction="sum")
-        return total / self.job.tokens
+        with self.ledger.span("loss"):
+            wide = logits.float() if logits.dtype == torch.bfloat16 else logits
+            total = cross_entropy(wide.flatten(0, 1), targets.flatten(), reduction="sum")
+            return total / self.job.tokens
 
     def global_loss(self, part: Tensor) -> float:
         """The step's loss from every rank's part. Ranks of one tensor parallel group hold the same part."""

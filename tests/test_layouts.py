@@ -202,7 +202,7 @@ def planted():
     class Undrained:
         """A 1F1B loop over two stages that stops after its steady part."""
 
-        def __init__(self, this, grid, stages, loss, _device):
+        def __init__(self, this, grid, stages, loss, _device, _ledger):
             self.this, self.stage, self.loss, self.group = this, stages[0], loss, grid.group("pp")
             self.peer = dist.get_global_rank(self.group, 1 - stages[0].index)
             self.sent = []

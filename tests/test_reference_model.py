@@ -1,8 +1,10 @@
 """The reference model in one process: its arithmetic, its layouts, what it refuses, what it computes."""
 
+import time
+
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -10,7 +12,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from reference_model.context import head_tail
 from reference_model.job import SCHEDULES, Job, gate_job
 from reference_model.layout import Layout
+from reference_model.ledger import Ledger
 from reference_model.model import Places, Transformer, initialise, rope_angles, rotate
+from reference_model.pipeline import Costs, orders, simulate
 from reference_model.shape import SHAPES, Shape, shape_of
 from reference_model.tokens import SyntheticTokens
 
@@ -123,6 +127,74 @@ class TestJob:
     @pytest.mark.parametrize("layout", ["tp1", "tp2,pp2,dp1", "tp4,dp2", "dp4,shard2", "dp4,shard1"])
     def test_the_small_job_of_a_proof_fits_the_same_layout(self, layout):
         gate_job(job(layout)).check()
+
+
+def pipeline(p, m, schedule, v, **costs):
+    this = job(f"pp{p}", shape=SHAPES["70b"], micro_batches=m, schedule=schedule, stages_per_rank=v)
+    return this, simulate(this, orders(this), Costs.even(this.stages, **costs))
+
+
+class TestPipeline:
+    @pytest.mark.parametrize(("p", "m"), [(2, 4), (4, 8), (4, 16), (8, 32)])
+    @pytest.mark.parametrize(("schedule", "v"), [("gpipe", 1), ("1f1b", 1), ("interleaved", 2), ("looped-bfs", 2)])
+    def test_the_bubble_is_the_textbooks(self, p, m, schedule, v):
+        assert pipeline(p, m, schedule, v)[1].bubble == pytest.approx((p - 1) / (v * m + p - 1))
+
+    @pytest.mark.parametrize("schedule", ["zero-bubble", "zbv", "dualpipev"])
+    @pytest.mark.parametrize(("p", "m", "bubble"), [(4, 8, 0.0588), (8, 32, 0.0352)])
+    def test_splitting_the_backward_pass_shrinks_it(self, schedule, p, m, bubble):
+        assert pipeline(p, m, schedule, 2)[1].bubble == pytest.approx(bubble, abs=1e-4)
+
+    @pytest.mark.parametrize(
+        ("schedule", "v", "alive"),
+        [
+            ("gpipe", 1, (16, 16, 16, 16)),
+            ("1f1b", 1, (4, 3, 2, 1)),
+            ("interleaved", 2, (11, 9, 7, 5)),
+            ("zbv", 2, (8, 8, 8, 8)),
+        ],
+    )
+    def test_how_many_micro_batches_are_alive(self, schedule, v, alive):
+        assert pipeline(4, 16, schedule, v)[1].alive == alive
+
+    @settings(deadline=None, max_examples=25)
+    @given(data=st.data(), schedule=st.sampled_from(SCHEDULES), p=st.sampled_from([2, 4]), rounds=st.integers(2, 4))
+    def test_every_action_is_done_once_and_the_step_holds_the_busiest_rank(self, data, schedule, p, rounds):
+        v = 1 if schedule in ("gpipe", "1f1b") else 2
+        this, _ = pipeline(p, p * rounds, schedule, v)
+        plan = orders(this)
+        forwards = [a for rank in plan for a in rank if a.kind == "F"]
+        backwards = [a for rank in plan for a in rank if a.kind in "BW"]
+        assert len(forwards) == len(set(forwards)) == len(backwards) == this.stages * this.micro_batches
+        cost = st.lists(st.floats(0.1, 10.0), min_size=this.stages, max_size=this.stages).map(tuple)
+        costs = Costs(forward=data.draw(cost), inputs=data.draw(cost), weights=data.draw(cost))
+        timeline = simulate(this, plan, costs)
+        assert timeline.step >= max(timeline.busy)
+        assert timeline.step <= sum(timeline.busy) + 1e-9
+
+    def test_a_slow_hop_lengthens_the_step(self):
+        this, _ = pipeline(4, 8, "1f1b", 1)
+        costs = Costs.even(4)
+        far = Costs(forward=costs.forward, inputs=costs.inputs, weights=costs.weights, hop=0.5)
+        assert simulate(this, orders(this), far).step > simulate(this, orders(this), costs).step
+
+    def test_orders_that_wait_for_each_other_are_an_error(self):
+        this, _ = pipeline(2, 2, "1f1b", 1)
+        backwards_first = [sorted(rank, key=lambda a: a.kind == "F") for rank in orders(this)]
+        with pytest.raises(ValueError, match="waits for itself"):
+            simulate(this, backwards_first, Costs.even(2))
+
+
+class TestLedger:
+    def test_spans_of_one_name_add_up_and_clear_forgets_them(self):
+        ledger = Ledger(torch.device("cpu"))
+        for _ in range(2):
+            with ledger.span("nap"):
+                time.sleep(0.01)
+        assert len(ledger.seconds()["nap"]) == 2
+        assert min(ledger.seconds()["nap"]) >= 0.01
+        ledger.clear()
+        assert ledger.seconds() == {}
 
 
 class TestModel:

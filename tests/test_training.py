@@ -84,6 +84,18 @@ class TestFourRanks:
         rates = measured["right", "training.tokens_rate"]["samples"]
         assert rates == pytest.approx([8 * 32 / s for s in times["samples"]])
 
+    def test_the_split_accounts_for_the_whole_step(self, measured):
+        split = measured["right", "training.step.time"]["notes"]["split"]
+        assert sum(split.values()) == pytest.approx(1.0)
+        assert 0.0 <= split["other"] < 0.03
+        assert all(0.0 <= share < 1.0 for share in split.values())
+
+    def test_the_bubble_is_measured_beside_its_prediction(self, measured):
+        bubble = measured["right", "training.bubble"]
+        assert len(bubble["samples"]) == 3
+        assert all(0.0 < share < 1.0 for share in bubble["samples"])
+        assert 0.0 < bubble["notes"]["predicted"] < 1.0
+
     def test_a_wrong_step_is_found_and_its_speed_is_not_reported(self, measured):
         """Planted: the loss of a micro-batch is averaged over its own tokens, not over the step's."""
         assert measured["averaged twice", "training.loss_error"]["samples"][0] == pytest.approx(3.0)
@@ -95,7 +107,7 @@ class TestFourRanks:
 
     def test_a_gradient_that_is_zero_or_no_number_is_an_error(self, measured):
         assert measured["no embedding gradient", "training.gradient_error"]["samples"] == [1.0]
-        assert "embedding.weight" in measured["no embedding gradient", "training.gradient_error"]["worst"]
+        assert "embedding.weight" in measured["no embedding gradient", "training.gradient_error"]["notes"]["worst"]
         assert measured["nan", "training.gradient_error"]["samples"] == [float("inf")]
 
 
@@ -124,7 +136,7 @@ def measure(rank: int, port: int) -> None:
         Trainer._loss, Trainer.gradients = plant.get("_loss", honest[0]), plant.get("gradients", honest[1])
         for m in run(Training(sequence=32, steps=3, warmup=1), world):
             line = {"case": case, "metric": m.metric, "samples": m.samples, "outcome": m.outcome, "reason": m.reason}
-            print(json.dumps({**line, "worst": m.notes.get("worst", "")}), flush=True)
+            print(json.dumps({**line, "notes": m.notes}), flush=True)
 
 
 def changed(gradients, name, factor):

@@ -90,13 +90,16 @@ class Training:
             params["recompute"] = job.recompute
         if job.compile:
             params["compile"] = job.compile
-        return {
+        found = {
             "loss_error": Metric(name="training.loss_error", unit="1", better="lower", params=params),
             "gradient_error": Metric(name="training.gradient_error", unit="1", better="lower", params=params),
             "step.time": Metric(name="training.step.time", unit="s", better="lower", params=params),
             "tokens_rate": Metric(name="training.tokens_rate", unit="1/s", better="higher", params=params),
             "flops": Metric(name="training.flops", unit="FLOP/s", better="higher", params=params),
         }
+        if job.layout.pp > 1:  # share of the passes in which a rank does nothing
+            found["bubble"] = Metric(name="training.bubble", unit="1", better="lower", params=params)
+        return found
 
     def bytes_written(self, place: Place) -> int:  # noqa: ARG002 (part of the contract)
         """Nothing goes to storage."""
