@@ -22,13 +22,13 @@ import torch._dynamo  # DTensor imports it: once here, instead of once on every 
 from benchmarks.checkpoint import run as checkpoint_run
 from benchmarks.checkpoint import save as checkpoint_save
 from benchmarks.checkpoint.manifest import newest
-from benchmarks.checkpoint.shards import rank_shards
 from benchmarks.checkpoint.spec import Checkpoint
 from benchmarks.checkpoint.state import State
-from benchmarks.checkpoint.writers import read_sharded, write_plain, write_sharded
+from benchmarks.checkpoint.writers import WRITERS, write_plain, write_stock
 from benchmarks.measurement import Measurement, decode, encode
 from benchmarks.spec import Place
-from benchmarks.storage import cache
+from benchmarks.storage import aligned, cache
+from benchmarks.storage.aligned import Staging
 from benchmarks.storage.filesystem import filesystem_of
 from benchmarks.world import World
 from reference_model.layout import Layout
@@ -56,10 +56,10 @@ def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 def measured(world: World, directory: Path, **fields: Any) -> dict[str, Measurement]:
-    """What a run yields on this rank, by metric, after a round trip as records."""
+    """What a run yields on this rank, by metric and writer, after a round trip as records."""
     spec = Checkpoint(**{"directory": str(directory), "contents": "weights", "repetitions": 2, **fields})
     records = [decode(Measurement, encode(m)) for m in checkpoint_run.run(spec, world)]
-    return {m.metric.removeprefix("checkpoint."): m for m in records}
+    return {f"{m.metric.removeprefix('checkpoint.')} {m.params.get('writer', '')}".strip(): m for m in records}
 
 
 def refusal(world: World, work: Callable[[], Any]) -> str:
@@ -73,9 +73,9 @@ def refusal(world: World, work: Callable[[], Any]) -> str:
     raise AssertionError("no rank raised")
 
 
-def small_state(world: World) -> State:
-    layout = Layout.auto(world.size)
-    return State.random(rank_shards(SHAPES["tiny"], layout, world.rank, "weights"), layout, world)
+def small_state(world: World, layout: str = "auto", *, shift: int = 0) -> State:
+    split = Layout.auto(world.size) if layout == "auto" else Layout.parse(layout)
+    return State.allocate(SHAPES["tiny"], split, "weights", world, shift=shift)
 
 
 def damaged(damage: Callable[[Path], None]) -> Callable[..., Any]:
@@ -93,7 +93,8 @@ def damaged(damage: Callable[[Path], None]) -> Callable[..., Any]:
 
 def flip_a_bit(folder: Path) -> None:
     """In the middle of the largest data file: inside a tensor, not a header."""
-    path = max(folder.glob("*.distcp"), key=lambda p: p.stat().st_size)
+    path = max(folder.glob("*rank*.bin"), default=None, key=lambda p: p.stat().st_size)
+    path = path or max(folder.glob("*.distcp"), key=lambda p: p.stat().st_size)
     with path.open("r+b") as file:
         file.seek(path.stat().st_size // 2)
         byte = file.read(1)[0]
@@ -106,52 +107,60 @@ def flip_a_bit(folder: Path) -> None:
 def test_it_delivers_what_it_promised_and_leaves_nothing(tmp_path: Path):
     first, *others = on_ranks(4, lambda world: measured(world, tmp_path, contents="mixed"))
     promised = Checkpoint(directory=str(tmp_path), contents="mixed").emits(Place(ranks_per_node=4))
-    assert {m.metric: m.params for m in first.values()} == {m.name: m.params for m in promised}
+    assert sorted((m.metric, str(m.params)) for m in first.values()) == sorted(
+        (m.name, str(m.params)) for m in promised
+    )
     assert others == [{}, {}, {}]
-    assert first["load.wrong_tensors"].samples == (0.0,)
-    assert first["load.cold_share"].samples[0] >= 0.95
-    for name in ("save.time", "save.bandwidth", "raw.bandwidth", "load.time"):
-        assert len(first[name].samples) == 2
-        assert first[name].subject.ranks == 4
-    size = first["save.time"].params["bytes"]
-    for seconds, rate in zip(first["save.time"].samples, first["save.bandwidth"].samples, strict=True):
-        assert rate == pytest.approx(size / seconds)
-    assert first["save.time"].columns["rank"] == [0, 1, 2, 3]
-    assert max(first["save.time"].columns["rank_s"]) < max(first["save.time"].samples)
-    assert size < first["save.time"].notes["file_bytes"] < 1.01 * size + 2**20
+    size = first["raw.bandwidth"].params["bytes"]
+    assert len(first["raw.bandwidth"].samples) == 2
+    for writer in WRITERS:
+        assert first[f"load.wrong_tensors {writer}"].samples == (0.0,)
+        assert first[f"load.cold_share {writer}"].samples[0] >= 0.95
+        save, rate, load = (first[f"{n} {writer}"] for n in ("save.time", "save.bandwidth", "load.time"))
+        assert rate.samples == tuple(pytest.approx(size / seconds) for seconds in save.samples)
+        assert len(save.samples) == len(load.samples) == 2
+        assert save.subject.ranks == 4
+        assert save.columns["rank"] == load.columns["rank"] == [0, 1, 2, 3]
+        assert max(save.columns["rank_s"]) < max(save.samples)
+        assert size < save.notes["file_bytes"] < 1.01 * size + 2**20
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_load_that_is_wrong_missing_cut_or_warm_is_never_a_time(tmp_path: Path):
     def cases(world: World) -> dict[str, Any]:
         got: dict[str, Any] = {}
-        with patched(checkpoint_run, "load", damaged(flip_a_bit)):
-            got["bit"] = measured(world, tmp_path)
-        with patched(checkpoint_run, "load", damaged(lambda folder: (folder / "__2_0.distcp").unlink())):
-            got["missing"] = refusal(world, lambda: measured(world, tmp_path))
-        with patched(checkpoint_run, "load", damaged(lambda folder: os.truncate(folder / "MANIFEST.json", 99))):
-            got["cut"] = refusal(world, lambda: measured(world, tmp_path))
+        for writer, name in (("stock", "__2_0.distcp"), ("aligned", "rank2.bin")):
+            one = {"writers": (writer,), "repetitions": 1}
+            with patched(checkpoint_run, "load", damaged(flip_a_bit)):
+                got[writer, "bit"] = measured(world, tmp_path, **one)
+            with patched(checkpoint_run, "load", damaged(lambda folder, name=name: (folder / name).unlink())):
+                got[writer, "missing"] = refusal(world, lambda one=one: measured(world, tmp_path, **one))
+            with patched(checkpoint_run, "load", damaged(lambda folder: os.truncate(folder / "MANIFEST.json", 99))):
+                got[writer, "cut"] = refusal(world, lambda one=one: measured(world, tmp_path, **one))
+        warm = {"writers": ("stock",), "repetitions": 1}  # aligned leaves nothing in the page cache
         with patched(cache, "evict", lambda _: None):
-            got["warm"] = measured(world, tmp_path)
+            got["warm"] = measured(world, tmp_path, **warm)
             with patched(cache, "resident_bytes", lambda _: 0):
-                got["pretending"] = measured(world, tmp_path)
+                got["pretending"] = measured(world, tmp_path, **warm)
         with patched(cache, "device_bytes_read", lambda: None):
-            got["unknown"] = measured(world, tmp_path)
+            got["unknown"] = measured(world, tmp_path, **warm)
         return got
 
     got = on_ranks(4, cases)[0]
-    assert got["bit"]["load.wrong_tensors"].samples == (1.0,)
-    assert len(got["bit"]["load.wrong_tensors"].notes["wrong"]) == 1
-    assert "__2_0.distcp is missing" in got["missing"]
-    assert "MANIFEST.json is cut" in got["cut"]
-    assert "stayed in the page cache" in got["warm"]["load.time"].reason
-    assert "came from memory" in got["pretending"]["load.time"].reason
-    assert "does not tell" in got["unknown"]["load.time"].reason
+    for writer, name in (("stock", "__2_0.distcp"), ("aligned", "rank2.bin")):
+        wrong = got[writer, "bit"][f"load.wrong_tensors {writer}"]
+        assert wrong.samples == (1.0,)
+        assert len(wrong.notes["wrong"]) == 1
+        assert f"{name} is missing" in got[writer, "missing"]
+        assert "MANIFEST.json is cut" in got[writer, "cut"]
+    assert "stayed in the page cache" in got["warm"]["load.time stock"].reason
+    assert "came from memory" in got["pretending"]["load.time stock"].reason
+    assert "does not tell" in got["unknown"]["load.time stock"].reason
     for case in ("warm", "pretending", "unknown"):
-        assert got[case]["load.time"].outcome == "error"
-        assert got[case]["load.time"].samples == ()
-        assert got[case]["load.cold_share"].samples[0] < 0.1
-        assert got[case]["load.wrong_tensors"].samples == (0.0,)
+        assert got[case]["load.time stock"].outcome == "error"
+        assert got[case]["load.time stock"].samples == ()
+        assert got[case]["load.cold_share stock"].samples[0] < 0.1
+        assert got[case]["load.wrong_tensors stock"].samples == (0.0,)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -161,38 +170,36 @@ def test_a_save_that_is_not_durable_is_an_error_and_the_previous_one_stays(tmp_p
 
     def cases(world: World) -> dict[str, Any]:
         state, got = small_state(world), {}
-        hashes = state.hashes()
+        state.fill(repetition=1)
+        with patched(aligned, "MODES", ("buffered",) * 3):  # past the page cache, a lie leaves no trace in it
+            staging = Staging(tmp_path)
+        checkpoint_save.save(state, tmp_path / "step-1", world, write=write_stock, staging=staging)
+        for kind, write in (("stock", write_stock), ("plain", write_plain), ("aligned", WRITERS["aligned"][0])):
 
-        def again(name: str) -> str:
-            folder = tmp_path / f"step-{name}"
-            said = refusal(world, lambda: checkpoint_save.save(state, folder, world, write=write, hashes=hashes))
-            world.barrier()
-            assert newest(tmp_path) == tmp_path / "step-1"
-            return said
+            def again(fault: str, kind: str = kind, write: Any = write) -> None:
+                folder = tmp_path / f"step-{len(got) + 2}"
+                got[kind, fault] = refusal(
+                    world, lambda: checkpoint_save.save(state, folder, world, write=write, staging=staging)
+                )
+                assert newest(tmp_path) == tmp_path / "step-1"
 
-        for write in (write_sharded, write_plain):
-            if write is write_sharded:
-                checkpoint_save.save(state, tmp_path / "step-1", world, write=write, hashes=hashes)
-            kind = write.__name__
             with patched(os, "fsync", fail if world.rank == 1 else os.fsync):
-                got[f"{kind} failed"] = again(f"20{kind == 'write_plain':d}")
+                again("failed")
             with patched(os, "fsync", (lambda _: None) if world.rank == 2 else os.fsync):
-                got[f"{kind} lied"] = again(f"30{kind == 'write_plain':d}")
+                again("lied")
             with full_disk(world.rank == 3):
-                got[f"{kind} full"] = again(f"40{kind == 'write_plain':d}")
-        state.clear()
-        read_sharded(state, tmp_path / "step-1", world)
-        got["previous"] = state.hashes() == hashes
+                again("full")
+        loaded = checkpoint_save.load(state, tmp_path / "step-1", world, read=WRITERS["stock"][1], repetition=1)
+        got["previous"] = loaded.wrong
         return got
 
-    answers = on_ranks(4, cases)
-    assert all(a["previous"] for a in answers)
-    for write in ("write_sharded", "write_plain"):
-        got = answers[0]
-        assert "Input/output error (EIO)" in got[f"{write} failed"]
-        assert "rank 2" in got[f"{write} lied"]
-        assert "fsync returned and" in got[f"{write} lied"]
-        assert "EFBIG" in got[f"{write} full"]
+    got = on_ranks(4, cases)[0]
+    assert got["previous"] == []
+    for kind in ("stock", "plain", "aligned"):
+        assert "Input/output error (EIO)" in got[kind, "failed"]
+        assert "fsync returned and" in got[kind, "lied"]
+        assert "rank 2" in got[kind, "lied"]
+        assert "EFBIG" in got[kind, "full"]
 
 
 @contextmanager
@@ -242,27 +249,26 @@ def test_without_a_directory_memory_is_avoided(tmp_path: Path):
     assert checkpoint_run._default_parent(World(**{**vars(world), "scratch": str(tmp_path)})) == tmp_path
 
 
-def test_every_layout_comes_back_and_the_data_cannot_be_compressed(tmp_path: Path):
-    layouts = ("tp2,pp2", "tp1,pp1,dp4", "tp2,dp2,shard1", "pp2,dp2")
+def test_every_layout_loads_under_every_other_and_the_data_cannot_be_compressed(tmp_path: Path):
+    layouts = ("tp2,pp2", "tp1,pp1,dp4", "tp2,dp2,shard1", "tp4")
 
-    def case(world: World, name: str) -> tuple[int, bytes]:
-        layout, folder = Layout.parse(name), tmp_path / name
-        state = State.random(rank_shards(SHAPES["tiny"], layout, world.rank, "weights"), layout, world)
-        before = state.hashes()
-        state.stamp(1)
-        hashes = state.hashes()
-        assert not set(before.values()) & set(hashes.values())
-        done = checkpoint_save.save(state, folder, world, write=write_sharded, hashes=hashes)
-        loaded = checkpoint_save.load(state, folder, world, hashes=hashes)
-        assert loaded.wrong == []
-        assert state.hashes() == hashes
-        return sum(done.files.values()), b"".join(bytes(p.numpy()) for p in state.parts())
+    def case(world: World, repetition: int) -> bytes:
+        name, writer = layouts[repetition], ("stock", "aligned")[repetition % 2]
+        state, folder = small_state(world, name), tmp_path / f"{name}-{writer}"
+        state.fill(repetition=repetition)
+        write, read = WRITERS[writer]
+        checkpoint_save.save(state, folder, world, write=write, staging=Staging(tmp_path))
+        for other in (name, layouts[repetition - 1], layouts[repetition - 2]):
+            target = small_state(world, other, shift=1)
+            loaded = checkpoint_save.load(target, folder, world, read=read, repetition=repetition)
+            assert loaded.wrong == [], (name, other, loaded.wrong)
+            assert len(target.wrong(repetition=repetition + 1)) == len(target.shards)  # other data is told apart
+        return b"".join(bytes(part.numpy()) for part in state.saved_parts())
 
-    answers = on_ranks(4, lambda world: [case(world, name) for name in layouts])
+    answers = on_ranks(4, lambda world: [case(world, i) for i in range(len(layouts))])
     for index, name in enumerate(layouts):
-        whole = b"".join(answer[index][1] for answer in answers)
-        size = Checkpoint(layout=name, contents="weights").state_bytes(Place(ranks_per_node=4))
-        assert len(whole) == size < answers[0][index][0]
+        whole = b"".join(answer[index] for answer in answers)
+        assert len(whole) == Checkpoint(layout=name, contents="weights").state_bytes(Place(ranks_per_node=4))
         assert len(zlib.compress(whole, 1)) > 0.99 * len(whole)
         blocks = [whole[i : i + 4096] for i in range(0, len(whole), 4096)]
         assert len(set(blocks)) == len(blocks)

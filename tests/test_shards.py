@@ -102,7 +102,7 @@ def test_what_tensor_parallelism_does_not_divide_is_refused():
 
 def test_the_spec_says_what_it_will_write_and_survives_the_plan():
     spec, place = Checkpoint(contents="weights", repetitions=3), Place(ranks_per_node=4)
-    assert spec.bytes_written(place) == 6 * spec.state_bytes(place)
+    assert spec.bytes_written(place) == 9 * spec.state_bytes(place)
     assert from_config(to_config(spec, place)) == (spec, place)
     assert {m.params["bytes"] for m in spec.emits(place)} == {spec.state_bytes(place)}
 
@@ -114,6 +114,7 @@ def test_the_spec_says_what_it_will_write_and_survives_the_plan():
         ({"contents": "all"}, "there are weights"),
         ({"layout": "tp2pp2"}, "write it as"),
         ({"repetitions": 0}, "at least one"),
+        ({"writers": ("fast",)}, "there are stock"),
     ],
 )
 def test_a_spec_that_cannot_be_saved_is_refused(fields: dict, message: str):

@@ -2,9 +2,9 @@
 
     torchrun --nproc-per-node=4 -m benchmarks checkpoint --directory /lustre/scratch --contents weights
 
-A repetition makes new data, saves it with torch.distributed.checkpoint and with plain writes (in alternating
-order, so that neither always meets the emptier cache), evicts the files, and loads them into zeroed memory. The
-previous checkpoint stays until the new one is whole. What it leaves behind is nothing.
+A repetition makes new data and saves it with every writer and with plain writes, in another order each time. After
+each save the files are evicted and loaded into zeroed memory by other ranks than those that wrote them. The previous
+checkpoint stays until the new one is whole. What it leaves behind is nothing.
 """
 
 from __future__ import annotations
@@ -12,23 +12,43 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.checkpoint.save import COLD, Loaded, Saved, load, save
-from benchmarks.checkpoint.shards import rank_shards
 from benchmarks.checkpoint.spec import Checkpoint
 from benchmarks.checkpoint.state import State
-from benchmarks.checkpoint.writers import write_plain, write_sharded
+from benchmarks.checkpoint.writers import WRITERS, write_plain
 from benchmarks.measurement import Measurement
+from benchmarks.storage.aligned import Staging
 from benchmarks.storage.filesystem import FileSystem, filesystem_of
 from benchmarks.world import World
 from reference_model.shape import shape_of
 
+RAW = "raw"
 PREFIX = "rackproof-checkpoint-"
 MAX_NAMES = 16
 IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
+
+
+@dataclass(kw_only=True)
+class Results:
+    """What has been measured so far. `saves` and `loads` are kept by writer."""
+
+    saves: dict[str, list[Saved]] = field(default_factory=lambda: defaultdict(list))
+    loads: dict[str, list[Loaded]] = field(default_factory=lambda: defaultdict(list))
+    raws: list[Saved] = field(default_factory=list)
+    mode: str = ""  # how the raw writer wrote: direct, uncached or buffered
+    where: FileSystem | None = None
+
+    @property
+    def spoilt(self) -> bool:
+        """Whether a load came back wrong: what follows would measure something else."""
+        return any(found.wrong for loads in self.loads.values() for found in loads)
 
 
 def run(spec: Checkpoint, world: World) -> Iterator[Measurement]:
@@ -36,70 +56,100 @@ def run(spec: Checkpoint, world: World) -> Iterator[Measurement]:
 
     Raises ValueError or RuntimeError, on all ranks, where the folder is no place for two checkpoints.
     """
-    layout = spec.layout_at(world.place)
-    size = spec.state_bytes(world.place)
-    folder = _open_folder(spec, world, size)
-    saves: list[Saved] = []
-    raws: list[Saved] = []
-    loads: list[Loaded] = []
+    folder = _open_folder(spec, world, spec.state_bytes(world.place))
     try:
-        state = State.random(rank_shards(shape_of(spec.model), layout, world.rank, spec.contents), layout, world)
-        for repetition in range(spec.repetitions):
-            state.stamp(repetition)
-            _repeat(state, folder, world, repetition, saves, raws, loads)
-            if loads[-1].wrong:  # the state is spoilt: what follows would measure something else
-                break
-        where = filesystem_of(folder)
+        results = _measure(spec, world, folder)
     finally:
         if world.is_first:
             shutil.rmtree(folder, ignore_errors=True)
     if world.is_first:
-        yield from _measurements(spec, world, size, where, saves, raws, loads)
+        yield from _measurements(spec, world, results)
 
 
-def _repeat(
-    state: State, folder: Path, world: World, repetition: int,
-    saves: list[Saved], raws: list[Saved], loads: list[Loaded],
-) -> None:  # fmt: skip
-    hashes = state.hashes()
-    step, raw = folder / f"step-{repetition}", folder / "raw"
-    turns = [(saves, step, write_sharded), (raws, raw, write_plain)]
-    for results, path, write in turns if repetition % 2 else reversed(turns):
-        results.append(save(state, path, world, write=write, hashes=hashes))
-    if world.is_first:
-        shutil.rmtree(raw)
-        if repetition:
-            shutil.rmtree(folder / f"step-{repetition - 1}")
-    loads.append(load(state, step, world, hashes=hashes))
+def _measure(spec: Checkpoint, world: World, folder: Path) -> Results:
+    shape, layout = shape_of(spec.model), spec.layout_at(world.place)
+    state = State.allocate(shape, layout, spec.contents, world)
+    target = State.allocate(shape, spec.load_layout_at(world.place), spec.contents, world, shift=reader_shift(world))
+    staging = Staging(folder, threads=spec.threads, pinned=world.device.type == "cuda")
+    results = Results(mode=staging.mode, where=filesystem_of(folder))
+    previous: Path | None = None
+    for repetition in range(spec.repetitions):
+        state.fill(repetition=repetition)
+        for turn in rotated([RAW, *spec.writers], repetition):
+            step = folder / (RAW if turn == RAW else f"step-{repetition}-{turn}")
+            write = write_plain if turn == RAW else WRITERS[turn][0]
+            saved = save(state, step, world, write=write, staging=staging)
+            if turn == RAW:
+                results.raws.append(saved)
+                _remove(step, world)
+                continue
+            results.saves[turn].append(saved)
+            _remove(previous, world)
+            previous = step
+            loaded = load(target, step, world, read=WRITERS[turn][1], repetition=repetition)
+            results.loads[turn].append(loaded)
+        if results.spoilt:
+            break
+        time.sleep(spec.pause_s)
+    return results
 
 
-def _measurements(
-    spec: Checkpoint, world: World, size: int, where: FileSystem,
-    saves: list[Saved], raws: list[Saved], loads: list[Loaded],
-) -> Iterator[Measurement]:  # fmt: skip
-    def measured(name: str, samples: list[float], results: list[Any] | None = None) -> Measurement:
-        metric = spec.metric(name, world.place)
+def reader_shift(world: World) -> int:
+    """Each rank loads what was saved one node further on; within one node, one rank further on."""
+    return len(world.local_ranks) % world.size or 1
+
+
+def rotated(turns: list[str], repetition: int) -> list[str]:
+    """Another order each time, so that no writer always meets the emptier device."""
+    first = repetition % len(turns)
+    return turns[first:] + turns[:first]
+
+
+def _remove(folder: Path | None, world: World) -> None:
+    if folder and world.is_first:
+        shutil.rmtree(folder)
+
+
+def _measurements(spec: Checkpoint, world: World, results: Results) -> Iterator[Measurement]:
+    assert results.where
+    where = {"filesystem": results.where.to_dict(), "raw_mode": results.mode}
+    rates = [spec.state_bytes(world.place) / s.seconds for s in results.raws]
+    columns, notes = _rank_columns(results.raws), {**where, **_cost(results.raws)}
+    yield spec.raw(world.place).measured(*rates, subject=world.all(), columns=columns, notes=notes)
+    for writer in spec.writers:
+        yield from _of_writer(spec, world, writer, results.saves[writer], results.loads[writer], where)
+
+
+def _of_writer(
+    spec: Checkpoint, world: World, writer: str, saves: list[Saved], loads: list[Loaded], where: dict[str, Any]
+) -> Iterator[Measurement]:
+    def measured(name: str, *samples: float, results: list[Any] | None = None, **fields: Any) -> Measurement:
         columns = _rank_columns(results) if results else {}
-        return metric.measured(*samples, subject=world.all(), columns=columns, notes=notes)
+        return spec.metric(name, writer, world.place).measured(*samples, subject=world.all(), columns=columns, **fields)
 
-    notes = {"filesystem": where.to_dict(), "files": len(saves[-1].files), "file_bytes": sum(saves[-1].files.values())}
-    yield measured("save.time", [s.seconds for s in saves], saves)
-    yield measured("save.bandwidth", [size / s.seconds for s in saves])
-    yield measured("raw.bandwidth", [size / s.seconds for s in raws], raws)
+    size, notes = spec.state_bytes(world.place), {**where, **_cost(saves)}
+    yield measured("save.time", *(s.seconds for s in saves), results=saves, notes=notes)
+    yield measured("save.bandwidth", *(size / s.seconds for s in saves), notes=notes)
     coldest = min(loads, key=lambda found: found.cold_share)
-    notes = {**notes, **coldest.evidence}
-    if loads[-1].wrong:
-        notes = {**notes, "wrong": loads[-1].wrong[:MAX_NAMES]}
-    yield measured("load.wrong_tensors", [len(loads[-1].wrong)])
-    yield measured("load.cold_share", [coldest.cold_share])
+    notes = {**where, **coldest.evidence}
+    wrong = loads[-1].wrong
+    named = {**notes, "wrong": wrong[:MAX_NAMES]} if wrong else notes
+    yield measured("load.wrong_tensors", len(wrong), notes=named)
+    yield measured("load.cold_share", coldest.cold_share, notes=notes)
     if coldest.cold_share >= COLD:
-        yield measured("load.time", [found.seconds for found in loads], loads)
+        yield measured("load.time", *(found.seconds for found in loads), results=loads, notes=notes)
     else:
-        yield spec.metric("load.time", world.place).measured(
-            subject=world.all(), outcome="error", notes=notes,
-            reason=f"not proven cold on {where.kind}: {coldest.doubt}; set [checkpoint] directory to a disk or a "
-            "parallel file system",
+        yield measured(
+            "load.time", outcome="error", notes=notes,
+            reason=f"not proven cold on {where['filesystem']['kind']}: {coldest.doubt}; "
+            "set [checkpoint] directory to a disk or a parallel file system",
         )  # fmt: skip
+
+
+def _cost(saves: list[Saved]) -> dict[str, Any]:
+    size = sum(saves[-1].files.values())
+    cpu = sum(s.cpu_s for s in saves) / len(saves) / (size / 2**30)
+    return {"files": len(saves[-1].files), "file_bytes": size, "cpu_s_per_gib": round(cpu, 3)}
 
 
 def _rank_columns(results: list[Any]) -> dict[str, list[Any]]:

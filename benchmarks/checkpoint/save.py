@@ -18,8 +18,9 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from benchmarks.checkpoint.manifest import ManifestError, read_manifest, sync_folder, write_manifest
 from benchmarks.checkpoint.state import State
-from benchmarks.checkpoint.writers import Writer, Written, read_sharded
+from benchmarks.checkpoint.writers import Read, Write, Written
 from benchmarks.storage import cache
+from benchmarks.storage.aligned import Staging
 from benchmarks.world import World
 
 CURES = {
@@ -39,6 +40,7 @@ class Saved:
     seconds: float  # barrier to barrier, of the slowest rank
     rank_seconds: list[float]  # until each rank's own data was durable
     files: dict[str, int]  # name -> bytes, of all ranks
+    cpu_s: float  # of all ranks together, for the writing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +58,12 @@ class Loaded:
 COLD = 0.95
 
 
-def save(state: State, folder: Path, world: World, *, write: Writer, hashes: dict[str, str]) -> Saved:
+def save(state: State, folder: Path, world: World, *, write: Write, staging: Staging) -> Saved:
     """Save `state` into the new `folder` until data, metadata and folder are durable and its manifest is in place.
 
-    `hashes` are those of this rank's parts, made before the clock. Raises RuntimeError on all ranks where one fails.
+    Raises RuntimeError on all ranks where one fails.
     """
-    everybody = {k: v for per_rank in world.gather(hashes) for k, v in per_rank.items()}
+    digests = world.gather(state.digest())
     world.barrier()
     begin = time.perf_counter()
     with _together(world, folder):
@@ -69,22 +71,25 @@ def save(state: State, folder: Path, world: World, *, write: Writer, hashes: dic
             folder.mkdir()
             sync_folder(folder.parent)
     with _together(world, folder):
-        written = write(state, folder, world)
+        written = write(state, folder, world, staging)
         _require_synced(folder, written)
     everyone: list[Written] = world.gather(written)
     files = {name: size for w in everyone for name, size in w.files.items()}
     with _together(world, folder):
         if world.is_first:
             sync_folder(folder)
-            write_manifest(folder, {"files": files, "tensors": everybody})
+            write_manifest(folder, {"files": files, "rank_sha256": digests})
     seconds = max(world.gather(time.perf_counter() - begin))
-    return Saved(seconds=seconds, rank_seconds=[w.seconds for w in everyone], files=files)
+    return Saved(
+        seconds=seconds, rank_seconds=[w.seconds for w in everyone], files=files, cpu_s=sum(w.cpu_s for w in everyone)
+    )  # fmt: skip
 
 
-def load(state: State, folder: Path, world: World, *, hashes: dict[str, str]) -> Loaded:
-    """Load the checkpoint in `folder` into the zeroed `state` after evicting it from this node's page cache.
+def load(state: State, folder: Path, world: World, *, read: Read, repetition: int) -> Loaded:
+    """Load the checkpoint in `folder` into the zeroed `state` after evicting it from every node's page cache.
 
-    Raises RuntimeError on all ranks where one fails, or where the checkpoint is not whole.
+    What comes back is compared with the data of `repetition`, byte by byte. Raises RuntimeError on all ranks where
+    one fails, or where the checkpoint is not whole.
     """
     with _together(world, folder):
         files = sorted(folder / name for name in read_manifest(folder)["files"])
@@ -95,19 +100,16 @@ def load(state: State, folder: Path, world: World, *, hashes: dict[str, str]) ->
     world.barrier()
     begin = time.perf_counter()
     with _together(world, folder):
-        read_sharded(state, folder, world)
+        read(state, folder, world)
         world.synchronize()
         mine = time.perf_counter() - begin
     seconds = max(world.gather(time.perf_counter() - begin))
     after = cache.device_bytes_read()
-    wrong = sorted(k for k, v in state.hashes().items() if hashes[k] != v)
-    size = sum(path.stat().st_size for path in files)
-    share, doubt, evidence = _proof(
-        size=size, resident=resident,
-        read=world.gather(None if after is None or before is None else after - before),
-    )  # fmt: skip
+    given = world.gather(None if after is None or before is None else after - before)
+    wrong = world.gather(state.wrong(repetition=repetition))
+    share, doubt, evidence = _proof(size=sum(path.stat().st_size for path in files), resident=resident, read=given)
     return Loaded(
-        seconds=seconds, rank_seconds=world.gather(mine), wrong=sorted({w for ws in world.gather(wrong) for w in ws}),
+        seconds=seconds, rank_seconds=world.gather(mine), wrong=sorted({name for names in wrong for name in names}),
         cold_share=share, doubt=doubt, evidence=evidence,
     )  # fmt: skip
 

@@ -57,6 +57,11 @@ class Shard:
     saved_here: bool = True  # False: another rank saves this part, which both hold
 
     @property
+    def part(self) -> str:
+        """This part's name, unique in the checkpoint: tensor and offset."""
+        return f"{self.name}@{','.join(map(str, self.offset))}"
+
+    @property
     def bytes(self) -> int:
         """Bytes of this rank's part."""
         return math.prod(self.shape) * ITEM_BYTES[self.dtype]

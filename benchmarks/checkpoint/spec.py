@@ -26,7 +26,11 @@ class Checkpoint:
     layout: str = "auto"  # how it is spread: "tp8,pp4,dp16"; auto: tensor and pipeline parallel 2 where ranks allow
     contents: str = "mixed"  # weights (2 B per parameter) | mixed (14) | fp32 (12)
     directory: str = ""  # where it is saved: the file system under test; empty: a temporary folder of rank 0's node
-    repetitions: int = 4  # saves, raw writes and loads; the order of save and raw write alternates
+    writers: tuple[str, ...] = ("stock", "aligned")  # DCP's own storage | DCP with ours (checkpoint/storage.py)
+    load_layout: str = ""  # load under another layout than it was saved; empty: the same
+    threads: int = 2  # that write a rank's file, plain and aligned
+    repetitions: int = 3  # of everything; the order of the writers rotates
+    pause_s: float = 0.0  # between repetitions, seconds: the cadence of training, to see a burst buffer fill
     limit_s: float = 120.0  # time-out of the whole benchmark, seconds
 
     def __post_init__(self) -> None:
@@ -34,42 +38,60 @@ class Checkpoint:
         shape_of(self.model)
         if self.contents not in CONTENTS:
             raise ValueError(f"checkpoint: no contents {self.contents!r}: there are {', '.join(CONTENTS)}")
-        if self.repetitions < 1:
-            raise ValueError("checkpoint: give at least one repetition")
-        if self.layout != "auto":
-            Layout.parse(self.layout)
+        if unknown := sorted(set(self.writers) - set(WRITERS)):
+            raise ValueError(f"checkpoint: no writer {', '.join(unknown)}: there are {', '.join(WRITERS)}")
+        if self.repetitions < 1 or self.threads < 1 or not self.writers:
+            raise ValueError("checkpoint: give at least one repetition, thread and writer")
+        for layout in (self.layout, self.load_layout):
+            if layout not in ("", "auto"):
+                Layout.parse(layout)
 
     def layout_at(self, place: Place) -> Layout:
         """The layout there. ValueError where it needs another number of ranks."""
-        layout = Layout.auto(place.ranks) if self.layout == "auto" else Layout.parse(self.layout)
-        if layout.ranks != place.ranks:
-            raise ValueError(f"checkpoint: layout {layout} needs {layout.ranks} ranks, there are {place.ranks}")
-        return layout
+        return _layout(self.layout, place)
+
+    def load_layout_at(self, place: Place) -> Layout:
+        """The layout that it is loaded under."""
+        return _layout(self.load_layout or self.layout, place)
 
     def state_bytes(self, place: Place) -> int:
         """Bytes of one checkpoint's tensors."""
         return total_bytes(shape_of(self.model), self.layout_at(place), self.contents)
 
     def emits(self, place: Place) -> list[Metric]:
-        """Save, raw write and load, per world."""
-        return [self.metric(name, place) for name in METRICS]
+        """The raw writer's rate, and save and load of every writer, per world."""
+        return [self.raw(place), *(self.metric(name, writer, place) for writer in self.writers for name in METRICS)]
 
-    def metric(self, name: str, place: Place) -> Metric:
-        """One of METRICS, with what was saved as its params."""
-        unit, better = METRICS[name]
+    def raw(self, place: Place) -> Metric:
+        """The same bytes, folders, syncs and manifest by plain writes: the ceiling."""
         params: dict[str, Scalar] = {"contents": self.contents, "bytes": self.state_bytes(place)}
+        return Metric(name="checkpoint.raw.bandwidth", unit="B/s", better="higher", params=params)
+
+    def metric(self, name: str, writer: str, place: Place) -> Metric:
+        """One of METRICS of one writer."""
+        unit, better = METRICS[name]
+        params: dict[str, Scalar] = {**self.raw(place).params, "writer": writer}
+        if self.load_layout and name.startswith("load."):
+            params["layout"] = f"{self.layout_at(place)} as {self.load_layout_at(place)}"
         return Metric(name=f"checkpoint.{name}", unit=unit, better=better, params=params)
 
     def bytes_written(self, place: Place) -> int:
         """Tensor bytes of all saves and raw writes (headers and manifests add under a hundredth)."""
-        return 2 * self.repetitions * self.state_bytes(place)
+        return (1 + len(self.writers)) * self.repetitions * self.state_bytes(place)
 
 
+def _layout(text: str, place: Place) -> Layout:
+    layout = Layout.auto(place.ranks) if text == "auto" else Layout.parse(text)
+    if layout.ranks != place.ranks:
+        raise ValueError(f"checkpoint: layout {layout} needs {layout.ranks} ranks, there are {place.ranks}")
+    return layout
+
+
+WRITERS = ("stock", "aligned")
 METRICS = {
     "save.time": ("s", "lower"),  # barrier to barrier: data, metadata and folder durable, manifest in place
     "save.bandwidth": ("B/s", "higher"),  # bytes over save.time
-    "raw.bandwidth": ("B/s", "higher"),  # the same bytes, folders, syncs and manifest by plain writes
-    "load.time": ("s", "lower"),  # cold, barrier to barrier
-    "load.wrong_tensors": ("1", "equal"),  # parts whose hash is not that of what was saved
+    "load.time": ("s", "lower"),  # cold, by other ranks than those that wrote, barrier to barrier
+    "load.wrong_tensors": ("1", "equal"),  # parts that do not hold exactly what was saved
     "load.cold_share": ("1", "higher"),  # share of the file bytes proven to come from the device
 }
