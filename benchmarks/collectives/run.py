@@ -45,11 +45,12 @@ def run(spec: Collective, world: World) -> Iterator[Measurement]:
             members=members, dtype=DTYPES[spec.dtype], summed=spec.op in SUMMED, device=world.device,
             seed=spec.seed + 1_000 * mine.index,
         )  # fmt: skip
-        for num_elements in spec.sweep(members):
+        for size in spec.sweep():
+            num_elements = spec.elements(size, members)
             for playing in [found] if spec.together else [[team] for team in found]:
                 sweep = measure(spec, world, pattern, num_elements, playing)
                 for team in playing if world.is_first else ():
-                    yield from report(spec, num_elements, team, sweep)
+                    yield from report(spec, size, team, sweep)
 
 
 def measure(spec: Collective, world: World, pattern: Pattern, num_elements: int, playing: list[Team]) -> Sweep:
@@ -78,9 +79,10 @@ def measure(spec: Collective, world: World, pattern: Pattern, num_elements: int,
     return sweep
 
 
-def report(spec: Collective, num_elements: int, team: Team, sweep: Sweep) -> Iterator[Measurement]:
+def report(spec: Collective, size: int, team: Team, sweep: Sweep) -> Iterator[Measurement]:
     """The Measurements of one size and team, from the metrics that the spec promised."""
-    times, size, members = sweep.times(team.ranks), num_elements * DTYPES[spec.dtype].itemsize, len(team.ranks)
+    times, members = sweep.times(team.ranks), len(team.ranks)
+    moved = spec.elements(size, members) * DTYPES[spec.dtype].itemsize
     wrong = [sweep.wrong.get(rank, 0) for rank in team.ranks]
     columns = {
         "rank": list(team.ranks),
@@ -94,15 +96,15 @@ def report(spec: Collective, num_elements: int, team: Team, sweep: Sweep) -> Ite
     samples: dict[str, list[float]] = {"latency": times, "wrong_elements": [sum(wrong)]}
     if spec.op != "barrier":
         factor = away(members=members) if spec.uneven else bus_factor(spec.op, members)
-        notes["bus_factor"] = factor
-        samples["busbw"] = [factor * size / t for t in times]
+        notes |= {"moved_bytes": moved, "bus_factor": factor}
+        samples["busbw"] = [factor * moved / t for t in times]
         if sweep.sent_bytes is not None:
-            each = must_travel(spec.op, members=members, size=size, uneven=spec.uneven)
+            each = must_travel(spec.op, members=members, size=moved, uneven=spec.uneven)
             notes["sent_bytes"] = sweep.sent_bytes
             notes["must_travel_bytes"] = each * len(sweep.teams) * len(times)
     if first := next((sweep.first_wrong[r] for r in team.ranks if r in sweep.first_wrong), None):
         notes["first_wrong"] = first
-    for metric in spec.metrics(num_elements, team.rail):
+    for metric in spec.metrics(size, team.rail):
         yield metric.measured(
             *samples[metric.name.rpartition(".")[2]], subject=team.subject, columns=columns, notes=notes
         )

@@ -3,10 +3,11 @@
 A size is counted as nccl-tests prints it: each rank's buffer for all_reduce, broadcast, reduce and send_recv;
 the total output for all_gather; the total input for reduce_scatter; the total per rank for all_to_all; all
 ranks' together for gather and scatter. A size that does not divide into whole elements (and, where the
-operation shares it out, into equal shares) is rounded up, and the params name the bytes that really move.
+operation shares it out, into equal shares) is rounded up. The params name the size that was asked for, so that a
+limit holds for any number of ranks; rates are of the bytes that really move.
 
->>> from benchmarks.spec import Place
->>> Collective(op="all_gather", sizes=(8,)).emits(Place(ranks_per_node=4))[0].params["bytes"]
+>>> spec = Collective(op="all_gather", sizes=(8,))
+>>> spec.elements(8, members=4) * ITEM_BYTES[spec.dtype]
 16
 """
 
@@ -119,41 +120,41 @@ class Collective:
         step = members if self.op in SPLIT else 1
         return -(-size // (ITEM_BYTES[self.dtype] * step)) * step
 
-    def sweep(self, members: int) -> list[int]:
-        """Elements per buffer of every size, ascending, each once; 0 for a barrier."""
-        return [0] if self.op == "barrier" else sorted({self.elements(size, members) for size in self.sizes})
+    def sweep(self) -> list[int]:
+        """The sizes, ascending, each once; 0 for a barrier."""
+        return [0] if self.op == "barrier" else sorted(set(self.sizes))
 
-    def params(self, num_elements: int) -> dict[str, Scalar]:
-        """The params of every metric at that many elements; what is as usual is not named."""
+    def params(self, size: int) -> dict[str, Scalar]:
+        """The params of every metric at that size; what is as usual is not named."""
         params: dict[str, Scalar] = {"group": self.group}
         if self.op != "barrier":
-            params |= {"bytes": num_elements * ITEM_BYTES[self.dtype], "dtype": self.dtype}
+            params |= {"bytes": size, "dtype": self.dtype}
         named = {
             "alone": not self.together, "in_place": self.in_place, "uneven": self.uneven, "deferred": self.deferred,
             "graph": self.graph,
         }  # fmt: skip
         return params | {name: True for name, chosen in named.items() if chosen}
 
-    def metrics(self, num_elements: int, rail: int | None = None) -> Iterator[Metric]:
+    def metrics(self, size: int, rail: int | None = None) -> Iterator[Metric]:
         """What one size emits for one group: busbw, wrong_elements, and the latency of a small size.
 
         The groups of a "rail" sweep are told apart by a param: `rail` is which one.
         """
-        params, prefix = self.params(num_elements), f"collectives.{self.op}"
+        params, prefix = self.params(size), f"collectives.{self.op}"
         per = "node" if self.group == "node" else "world"
         if rail is not None:
             params["rail"] = rail
         if self.op != "barrier":
             yield Metric(name=f"{prefix}.busbw", unit="B/s", better="higher", params=params, per=per)
         yield Metric(name=f"{prefix}.wrong_elements", unit="1", better="equal", params=params, per=per)
-        if num_elements * ITEM_BYTES[self.dtype] <= LATENCY_BYTES:
+        if size <= LATENCY_BYTES:
             yield Metric(name=f"{prefix}.latency", unit="s", better="lower", params=params, per=per)
 
     def emits(self, place: Place) -> list[Metric]:
         """Every metric of the sweep at that place."""
         rails = list(range(place.ranks_per_node)) if self.group == "rail" else [None]
-        sweep = self.sweep(self.members(place))
-        return [metric for count in sweep for rail in rails for metric in self.metrics(count, rail)]
+        self.members(place)
+        return [metric for size in self.sweep() for rail in rails for metric in self.metrics(size, rail)]
 
     def bytes_written(self, place: Place) -> int:  # noqa: ARG002
         """Nothing is written to storage."""
