@@ -17,8 +17,8 @@ import math
 
 from clusters.line_rate import OPS, Fabric
 
-# Below what any hardware has shown. Source: reasoned; GPU to GPU 1.7 us over NVLink (pointer chase) and 1.8 us over
-# InfiniBand were seen on a GB200 rack, 0.6 us MPI latency is the best that InfiniBand adapters were sold with.
+# Below what any hardware has shown. Source: reasoned; the quickest published are 1.7 us GPU to GPU over NVLink (pointer
+# chase, GB200) and 1.8 us over InfiniBand inside a rack.
 NVLINK_HOP_S = 0.3e-6
 NETWORK_HOP_S = 0.5e-6
 

@@ -1,7 +1,8 @@
 """Limits, waivers and exemptions: what a cluster file says a number must be.
 
 A limit is a number with a unit, a source and a scope; one without them does not load. It judges the
-measurements whose metric matches `metric` (a shell pattern) and whose params contain `where`.
+measurements whose metric matches `metric` (a shell pattern) and whose params contain `where`. A share of
+what the hardware can do (`of = "hardware"` in a file) has become a plain number by then: `clusters/shares.py`.
 Nothing here measures or judges: `reports/judge.py` does, `clusters/loader.py` reads these from TOML.
 
 >>> Limit(name="exact", metric="collectives.*.wrong_elements", unit="1", equal=0.0,

@@ -17,14 +17,13 @@ from fnmatch import fnmatchcase
 
 from clusters.cluster import Cluster
 from clusters.limits import Limit
-from clusters.line_rate import Fabric, fabric_of, line_rate
+from clusters.line_rate import OPS, Fabric, fabric_of, line_rate
 from clusters.table import ClusterError, near
 
-COLLECTIVES = tuple(
-    f"collectives.{op}.busbw"
-    for op in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")
-)
-METRICS = (*COLLECTIVES, "links.bandwidth", "gemm.flops", "training.flops", "memory.copy.bandwidth")
+COLLECTIVES = tuple(f"collectives.{op}.busbw" for op in OPS)
+METRICS = (
+    *COLLECTIVES, "links.bandwidth", "links.flows.bandwidth", "gemm.flops", "training.flops", "memory.copy.bandwidth",
+)  # fmt: skip
 
 
 def resolve(limit: Limit, *, cluster: Cluster, algorithm: str = "") -> tuple[Limit, ...]:
@@ -50,6 +49,9 @@ def resolve(limit: Limit, *, cluster: Cluster, algorithm: str = "") -> tuple[Lim
 
 
 def _plain(limit: Limit, metric: str, cluster: Cluster, algorithm: str, *, several: bool) -> Limit:
+    where = limit.where
+    if metric == "links.flows.bandwidth":  # of as many flows as make the bisection: one from every other rank
+        where = {**where, "flows": cluster.nodes * cluster.ranks_per_node // 2}
     whole, unit, what = _capability(metric, cluster, algorithm, group=str(limit.where.get("group", "")))
     return dataclasses.replace(
         limit,
@@ -57,6 +59,7 @@ def _plain(limit: Limit, metric: str, cluster: Cluster, algorithm: str, *, sever
         metric=metric,
         unit=unit,
         of="value",
+        where=where,
         source=f"{limit.source}; {limit.value:g} of {whole:.4g} {unit}, {what}",
         **{limit.bound: limit.value * whole},  # type: ignore[arg-type]
     )
@@ -71,6 +74,8 @@ def _capability(metric: str, cluster: Cluster, algorithm: str, *, group: str) ->
     if metric == "links.bandwidth":
         rate = line_rate("send_recv", fabric=fabric_of(cluster), algorithm=algorithm or "direct")
         return rate.value, rate.unit, f"line rate of a pair: {rate.formula}"
+    if metric == "links.flows.bandwidth":
+        return fabric_of(cluster).bisection, "B/s", "the bisection, one direction"
     if algorithm:
         raise ValueError(f"algorithm goes with collectives and links, not with {metric}: leave it out")
     gpu = cluster.gpu

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.inventory import InstalledGpu
 from clusters import hardware
 from clusters.contradictions import Contract, contradictions
 from clusters.limits import Limit, Waiver
 from clusters.loader import FOLDER, ClusterError, check_metrics, check_settings, known, load
+from suites.needs import checks
+from suites.plan import make_plan, metrics
 
 LIMIT = """
 [limits.exact]
@@ -335,6 +338,7 @@ def share(tmp_path, metric: str, more: str = "", *, floor: float = 0.5, nodes: i
         ("training.flops", "", 494.5e12, "FLOP/s"),
         ("memory.copy.bandwidth", "", 1.675e12, "B/s"),
         ("links.bandwidth", "", 25e9, "B/s"),
+        ("links.flows.bandwidth", "", 400e9, "B/s"),
         ("collectives.all_reduce.busbw", 'algorithm = "ring"\nwhere = { group = "world" }', 200e9, "B/s"),
         ("collectives.all_reduce.busbw", 'algorithm = "ring"\nwhere = { group = "node" }', 225e9, "B/s"),
         ("collectives.all_reduce.busbw", 'algorithm = "ring"\nwhere = { group = "rail" }', 25e9, "B/s"),
@@ -347,10 +351,16 @@ def test_a_share_of_the_hardware_becomes_a_plain_limit(metric, more, value, unit
 
 def test_a_pattern_becomes_one_limit_for_each_operation(tmp_path):
     found = share(tmp_path, "collectives.*.busbw", 'where = { group = "world" }', floor=1.0)
-    assert len(found) == 6
+    assert len(found) == 9
     assert found["collectives.broadcast.busbw"] == (400e9, "B/s")
     names = [limit.name for limit in load(str(tmp_path / "site.toml")).limits]
     assert names[:2] == ["share.all_reduce", "share.all_gather"]
+
+
+def test_the_bisection_is_of_half_of_the_ranks(tmp_path):
+    share(tmp_path, "links.flows.bandwidth")
+    (limit,) = load(str(tmp_path / "site.toml")).limits
+    assert limit.where == {"flows": 16}
 
 
 def test_the_source_of_a_share_says_how_it_came_about(tmp_path):
@@ -393,13 +403,34 @@ def test_a_limit_for_other_numbers_of_nodes_does_not_load(scope, nodes, tmp_path
 # -- the shipped files -----------------------------------------------------------------------------------------------
 
 
+def with_nodes(tmp_path: Path, name: str, nodes: int):
+    """A shipped cluster with another number of nodes."""
+    text, changed = re.subn(r"(?m)^nodes = \d+", f"nodes = {nodes}", (FOLDER / f"{name}.toml").read_text())
+    assert changed == 1
+    return loaded(tmp_path, text)
+
+
+NODES = {"local": (1,), "gb200-nvl72": (18, 36, 90), "h100-512-reference": (64,)}  # its layout is for 64
+
+
+@pytest.mark.parametrize(("name", "nodes"), [(n, k) for n in known() for k in NODES.get(n, (1, 2, 3, 64))])
+def test_every_limit_judges_something_that_the_acceptance_suite_expects(name, nodes, tmp_path):
+    cluster = with_nodes(tmp_path, name, nodes)
+    gpu = InstalledGpu(index=0, name="any", serial="", uuid="", memory_bytes=1, driver="")
+    gpus = (gpu,) * (cluster.gpus_per_node or 0)
+    check_metrics(cluster, metrics(cluster, gpus))
+    expected = make_plan(cluster, "acceptance", checks("acceptance"), gpus).expected
+    idle = [limit.name for limit in cluster.limits if not any(limit.covers(e.metric, e.params) for e in expected)]
+    assert idle == []
+
+
 @pytest.mark.parametrize("name", [name for name in known() if name != "local"])
 def test_no_floor_is_above_what_is_possible(name):
     """Every floor of a number that has a physical ceiling lies below it, with room for a good machine."""
     limits = load(name).limits
     for floor in (limit for limit in limits if limit.bound == "floor" and limit.of == "value" and not limit.physical):
         for ceiling in (limit for limit in limits if limit.bound == "ceiling" and limit.physical):
-            if ceiling.metric == floor.metric:
+            if ceiling.metric == floor.metric and ceiling.where.get("group") == floor.where.get("group"):
                 assert floor.value < 0.97 * ceiling.value, (floor.name, ceiling.name)
 
 
@@ -415,10 +446,12 @@ def test_no_floor_is_above_what_is_possible(name):
     ],
 )
 def test_published_numbers_of_healthy_machines_are_accepted(name, seen, tmp_path):
-    text = (FOLDER / f"{name}.toml").read_text()
     for nodes, busbw in seen.items():
-        cluster = loaded(tmp_path, re.sub(r"(?m)^nodes = \d+", f"nodes = {nodes}", text))
-        limits = [limit for limit in cluster.limits if limit.metric == "collectives.all_reduce.busbw"]
+        cluster = with_nodes(tmp_path, name, nodes)
+        limits = [
+            limit for limit in cluster.limits
+            if limit.metric == "collectives.all_reduce.busbw" and limit.where["group"] == "world"
+        ]  # fmt: skip
         assert {limit.bound for limit in limits} == {"floor", "ceiling"}, f"{name} on {nodes} nodes judges nothing"
         for limit in limits:
             good = busbw >= limit.value if limit.bound == "floor" else busbw <= limit.value
@@ -436,11 +469,11 @@ def test_published_numbers_of_healthy_machines_are_accepted(name, seen, tmp_path
     ],
 )
 def test_sick_machines_are_not(name, nodes, sick, tmp_path):
-    text = (FOLDER / f"{name}.toml").read_text()
-    cluster = loaded(tmp_path, re.sub(r"(?m)^nodes = \d+", f"nodes = {nodes}", text))
+    cluster = with_nodes(tmp_path, name, nodes)
     floors = [
         limit for limit in cluster.limits
-        if limit.metric == "collectives.all_reduce.busbw" and limit.bound == "floor" and limit.mandatory
+        if limit.covers("collectives.all_reduce.busbw", {"group": "world", "bytes": 8 << 30})
+        and limit.bound == "floor" and limit.mandatory
     ]  # fmt: skip
     assert any(sick < limit.value for limit in floors)
 
