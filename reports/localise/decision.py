@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,10 +19,12 @@ from reports.localise.fabric import FLOOR, MOST, SUSPECT_Z, Fabric
 from reports.localise.pairs import Bools, Floats, Ints
 from reports.localise.sides import Sides
 from reports.localise.suspects import DIRECTIONS, Suspect, percent
+from reports.localise.topology import Topology
 
 DEAD = math.log(0.05)  # slower than a twentieth: next to nothing came through
 TOO_MANY = 0.2  # share of nodes
 MIN_MANY = 4  # two faults among eight nodes are two faults
+OF_ONE_NODE = ("nic", "host", "dead", "loss", "straggler")
 MIN_MEMBERS = 3  # of a group, to name the group
 
 
@@ -134,35 +136,33 @@ def _explained(s: Suspect, *, rails: int, there_and_back: bool) -> Suspect:
     return replace(s, kind="dead" if dead else s.kind, evidence=f"{said} ({agree}); {cause}")
 
 
-def grouped(suspects: list[Suspect], fabric: Fabric) -> tuple[list[Suspect], str]:
+def grouped(suspects: list[Suspect], nodes: Sequence[str], topology: Topology) -> tuple[list[Suspect], str]:
     """Suspects with groups in place of their members, and the common cause where there are too many.
 
     A group (rack, leaf, pod, firmware ...) is named where at least three quarters of its nodes are slow in the
-    same way, it has at least three, and it is not the whole fleet.
+    same way, it has at least three, and it is not the whole fleet. `nodes` are all nodes that were judged.
     """
-    seen = np.unique(np.concatenate([fabric.table.a, fabric.table.b])).tolist()
-    nodes = [fabric.table.nodes[i] for i in seen]
-    for kind, values in fabric.topology.groups(nodes).items():
+    for kind, values in topology.groups(nodes).items():
         members: dict[str, list[str]] = {}
         for node, value in zip(nodes, values, strict=True):
             members.setdefault(value, []).append(node)
         for value, inside in members.items():
             if value and MIN_MEMBERS <= len(inside) < len(nodes):
-                suspects = _named_once(suspects, kind, value, inside, fabric.table.num_rails)
-    slow = {s.where for s in suspects if s.kind in ("nic", "host", "dead") and s.certain}
+                suspects = _named_once(suspects, kind, value, inside)
+    slow = {s.where for s in suspects if s.kind in OF_ONE_NODE and s.certain}
     if len(slow) < MIN_MANY or len(slow) <= TOO_MANY * len(nodes):
         return suspects, ""
-    kept = [s for s in suspects if s.kind not in ("nic", "host", "dead")]
+    kept = [s for s in suspects if s.kind not in OF_ONE_NODE]
     return kept, (
         f"{len(slow)} of {len(nodes)} nodes are slower than the rest and share no known rack, leaf or attribute: "
         f"suspect the software, a setting or the limit, not each node (first: {', '.join(sorted(slow)[:5])})"
     )
 
 
-def _named_once(suspects: list[Suspect], kind: str, value: str, inside: list[str], num_rails: int) -> list[Suspect]:
+def _named_once(suspects: list[Suspect], kind: str, value: str, inside: list[str]) -> list[Suspect]:
     """`suspects` with one for the whole group, if most of its members are slow alike."""
     at = set(inside)
-    mine = [s for s in suspects if s.where in at and s.kind in ("nic", "host", "dead")]
+    mine = [s for s in suspects if s.where in at and s.kind in OF_ONE_NODE]
     if not mine:
         return suspects
     ((pattern, _),) = Counter((s.kind, s.rail) for s in mine).most_common(1)
@@ -174,11 +174,11 @@ def _named_once(suspects: list[Suspect], kind: str, value: str, inside: list[str
     direction = direction if most >= MOST * len(alike) else "both"
     slower = float(np.median([s.slower for s in alike]))
     group = Suspect(
-        kind=kind, where=value, rail=pattern[1] if num_rails > 1 else None, direction=direction,
+        kind=kind, where=value, rail=pattern[1], direction=direction,
         nodes=tuple(sorted(inside)), slower=slower,
         z=float(np.median([s.z for s in alike])), num_cells=sum(s.num_cells for s in alike),
         num_agree=sum(s.num_agree for s in alike),
-        confidence=1 - math.prod(1 - s.confidence for s in alike),
+        waited=max(s.waited for s in alike), confidence=1 - math.prod(1 - s.confidence for s in alike),
         evidence=f"{len(alike)} of the {len(inside)} nodes of {kind} {value} are {percent(slower)} slower in the same "
                  f"way: what they share, not each of them",
     )  # fmt: skip

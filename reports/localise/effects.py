@@ -36,6 +36,7 @@ class Effects:
     effect: Floats
     num_cells: Ints
     z: Floats  # in standard deviations of the fleet of such effects
+    spread: float  # by how much healthy elements really differ, beyond what sampling explains
 
     @property
     def judged(self) -> Bools:
@@ -143,14 +144,16 @@ def _biweight_means(rest: Floats, group: Ints, size: int, noise: float) -> Float
 
 
 def _judged(side: _Side, rest: Floats, noise: float, weight: float) -> Effects:
-    """Effects about their own middle, and z from the cells' noise widened to the fleet's own spread."""
+    """Effects about their own middle; z by the cells' noise and by how much healthy elements differ anyway."""
     effect = np.where(side.count >= MIN_CELLS, side.effect, np.nan)
     effect = effect - middle(effect)
     near = np.minimum(np.abs(rest), 3 * noise) ** 2  # an outlier must not hide the row it sits in
     own = np.bincount(side.of, weights=near, minlength=side.size)
     variance = (PRIOR_CELLS * noise**2 + own) / (PRIOR_CELLS + side.count)
-    z = effect * np.sqrt(weight * side.count / (BIWEIGHT_VARIANCE * variance))
-    return Effects(effect=effect, num_cells=side.count, z=z / max(1.0, spread(z)))
+    sampling = BIWEIGHT_VARIANCE * variance / (weight * np.maximum(side.count, 1))
+    healthy = math.sqrt(max(0.0, spread(effect) ** 2 - middle(sampling[side.count >= MIN_CELLS])))
+    z = effect / np.sqrt(sampling + healthy**2)
+    return Effects(effect=effect, num_cells=side.count, z=z / max(1.0, spread(z)), spread=healthy)
 
 
 def share_below(z: Floats) -> Floats:
@@ -200,13 +203,13 @@ class Noise:
         return np.interp(cells, self.grid, self.log_density, left=beyond, right=beyond)
 
 
-def probability_bad(log_odds: Floats, num_cells: Ints, scale: float) -> Floats:
+def probability_bad(log_odds: Floats, num_cells: Ints, scale: float, *, prior: float = PRIOR_BAD) -> Floats:
     """Posterior probability per element from its cells' summed log odds.
 
-    The prior is PRIOR_BAD; the effect was fitted, so its likelihood is divided by how many distinguishable
-    effects there were to choose from (EFFECT_RANGE over its standard error).
+    `prior` is the share of such elements that are bad. The effect was fitted, so its likelihood is divided by how
+    many distinguishable effects there were to choose from (EFFECT_RANGE over its standard error).
     """
     error = scale / np.sqrt(np.maximum(num_cells, 1))
     price = np.minimum(np.log(math.sqrt(2 * math.pi) * error / EFFECT_RANGE), 0)
-    logit = log_odds + price + math.log(PRIOR_BAD / (1 - PRIOR_BAD))
+    logit = log_odds + price + math.log(prior / (1 - prior))
     return 1 / (1 + np.exp(-np.clip(logit, -500, 500)))

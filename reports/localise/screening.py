@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from reports.localise.blocks import leaves
-from reports.localise.decision import grouped, node_suspects
+from reports.localise.decision import OF_ONE_NODE, grouped, node_suspects
 from reports.localise.effects import MIN_CELLS, middle, upper_median
 from reports.localise.fabric import FLOOR, Fabric
 from reports.localise.levels import levels
@@ -50,7 +50,10 @@ def analyse(table: PairTable, topology: Topology) -> Analysis:
     if nodes and table.best is not None:
         y_best, _ = logs(replace(table, value=table.best))
         nodes = lossy(nodes, fabric, sides, _sides(fabric, settle(fabric, y_best)[0]))
-    nodes, cause = grouped(nodes, fabric)
+    seen = np.unique(np.concatenate([table.a, table.b])).tolist()
+    nodes, cause = grouped(nodes, [table.nodes[i] for i in seen], topology)
+    if table.num_rails == 1:
+        nodes = [s if s.kind in OF_ONE_NODE else replace(s, rail=None) for s in nodes]
     found = [*shared, *nodes, *slow_pairs(fabric, sides), *oversubscribed(fabric, y)]
     found += lagging_shares(fabric, sides.rest, found)
     return Analysis(fabric=fabric, raw=y, sides=sides, suspects=tuple(found), common_cause=cause)

@@ -64,6 +64,11 @@ class Sides:
         return np.where(candidate, np.minimum(by_flows, certainty(effects.z, num_judged)), 0.0), heard
 
     @property
+    def spread(self) -> float:
+        """By how much healthy sides really differ, in logs."""
+        return max(e.spread for e in self.effects)
+
+    @property
     def rest(self) -> Floats:
         """Each flow after the effects of both its candidate sides."""
         known = [

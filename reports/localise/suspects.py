@@ -43,8 +43,10 @@ class Suspect:
     direction: str = ""  # transmit | receive | both (node); out | in | both (leaf); either (cannot be told)
     peer: str = ""  # pair: the receiver; uplink between two leaves: the other leaf
     path: str = ""  # path: which
+    rank: int | None = None  # straggler: which, where it is not the whole host
     nodes: tuple[str, ...] = ()  # whom to re-test
     slower: float = 0.0  # share: 0.10 is ten percent slower than its peers
+    waited: float = 0.0  # straggler: share of the time that the others wait for it
     z: float = 0.0  # in standard deviations of the fleet
     num_cells: int = 0  # measurements that bear on it
     num_agree: int = 0  # of them, how many are slow by more than half its effect
@@ -53,11 +55,11 @@ class Suspect:
     evidence: str = ""  # one sentence
 
     @property
-    def element(self) -> tuple[str, str, int | None, str, str]:
+    def element(self) -> tuple[str, str, int | None, int | None, str, str]:
         """What is accused, whatever the symptom: matches a suspect with itself in a re-test."""
         kind = "nic" if self.kind in ("loss", "dead") and self.rail is not None else self.kind
         kind = "host" if kind in ("loss", "dead") else kind
-        return kind, self.where, self.rail, self.peer, self.path
+        return kind, self.where, self.rail, self.rank, self.peer, self.path
 
     @property
     def certain(self) -> bool:
@@ -67,6 +69,8 @@ class Suspect:
     @property
     def title(self) -> str:
         """'n17 rail 3 transmit', 'leaf leaf4 uplink out', 'rack r7'."""
+        if self.kind == "straggler":
+            return self.where if self.rank is None else f"rank {self.rank} on {self.where}"
         place = self.where if self.kind in ("nic", "host", "dead", "loss", "corruption", "pair") else ""
         parts = [place or f"{self.kind} {self.where}".strip()]
         parts += [f"to {self.peer}"] if self.peer else []
