@@ -123,9 +123,11 @@ class StoredRun:
         return bool(campaign) and campaign[-1] == "ended"
 
     def again(self, check: str = "suites") -> str:
-        """The command that adds an attempt at what is wrong to this run; `check` names one check of the suite."""
-        cluster = self.run.cluster if self.run.cluster in loader.known() else str(self.folder / CLUSTER)
-        return f"pytest {check} --cluster {cluster} --suite {self.run.suite} --resume {self.folder} --retest failed"
+        """The command that adds an attempt at what is wrong to this run; `check` names one check of the suite.
+
+        The run knows its cluster file and its suite.
+        """
+        return f"pytest {check} --resume {self.folder} --retest failed"
 
     @functools.cached_property
     def latest_environments(self) -> dict[str, Environment]:
