@@ -27,3 +27,9 @@ def test_what_is_saved_comes_back(verdicts: Any) -> None:
 def test_a_save_is_durable_in_time(verdicts: Any) -> None:
     """Seconds until data, metadata and folder are durable, and the rate against plain writes of the same bytes."""
     verdicts("checkpoint.save.*").must_pass()
+
+
+@needs(state)
+def test_checkpoints_go_to_the_right_storage(verdicts: Any) -> None:
+    """One file system of the expected sort on all nodes: never memory, NFS, or the root disk where a mount failed."""
+    verdicts("checkpoint.directory.problems").must_pass()

@@ -19,6 +19,7 @@ import pytest
 import torch
 import torch._dynamo  # DTensor imports it: once here, instead of once on every rank
 
+from benchmarks.checkpoint import place
 from benchmarks.checkpoint import run as checkpoint_run
 from benchmarks.checkpoint import save as checkpoint_save
 from benchmarks.checkpoint.manifest import newest
@@ -30,6 +31,7 @@ from benchmarks.spec import Place
 from benchmarks.storage import aligned, cache
 from benchmarks.storage.aligned import Staging
 from benchmarks.storage.filesystem import filesystem_of
+from benchmarks.storage.identity import SORTS
 from benchmarks.world import World
 from reference_model.layout import Layout
 from reference_model.shape import SHAPES
@@ -40,7 +42,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def _on_a_disk(tmp_path: Path) -> None:
-    if filesystem_of(tmp_path).kind in checkpoint_run.IN_MEMORY:
+    if filesystem_of(tmp_path).kind in SORTS["memory"]:
         pytest.fail("the tests' temporary folder is memory: set TMPDIR to a folder on a disk")
 
 
@@ -234,6 +236,18 @@ def test_a_folder_that_is_no_place_for_it_is_refused_with_the_cure(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_wrong_sort_of_storage_is_measured_and_named(tmp_path: Path):
+    expected = {"filesystem": "parallel", "capacity_bytes": 10**16, "repetitions": 1, "writers": ("aligned",)}
+    got = on_ranks(2, lambda world: measured(world, tmp_path, **expected, mtbf_s=1e4, interval_s=1600.0))[0]
+    found = got["directory.problems"]
+    assert found.samples == (2.0,)
+    assert "the cluster file says parallel" in found.notes["problems"][0]
+    assert "the cluster file says 1e+04" in found.notes["problems"][1]
+    assert got["save.time aligned"].outcome == "ok"
+    notes = got["save.time aligned"].notes
+    assert notes["lost_share_at_best_interval"] <= notes["lost_share_at_file_interval"]
+
+
 def test_without_a_directory_memory_is_avoided(tmp_path: Path):
     world = World(
         rank=0,
@@ -245,8 +259,8 @@ def test_without_a_directory_memory_is_avoided(tmp_path: Path):
         nodes=("a",),
         scratch="/dev/shm",
     )
-    assert checkpoint_run._default_parent(world) == Path("/var/tmp")
-    assert checkpoint_run._default_parent(World(**{**vars(world), "scratch": str(tmp_path)})) == tmp_path
+    assert place.default_parent(world) == Path("/var/tmp")
+    assert place.default_parent(World(**{**vars(world), "scratch": str(tmp_path)})) == tmp_path
 
 
 def test_every_layout_loads_under_every_other_and_the_data_cannot_be_compressed(tmp_path: Path):

@@ -9,9 +9,8 @@ checkpoint stays until the new one is whole. What it leaves behind is nothing.
 
 from __future__ import annotations
 
-import os
 import shutil
-import tempfile
+import statistics
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -19,20 +18,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.checkpoint.place import Directory, opened
 from benchmarks.checkpoint.save import COLD, Loaded, Saved, load, save
 from benchmarks.checkpoint.spec import Checkpoint
 from benchmarks.checkpoint.state import State
 from benchmarks.checkpoint.writers import WRITERS, write_plain
 from benchmarks.measurement import Measurement
+from benchmarks.storage import lustre
 from benchmarks.storage.aligned import Staging
-from benchmarks.storage.filesystem import FileSystem, filesystem_of
+from benchmarks.storage.filesystem import filesystem_of
 from benchmarks.world import World
+from clusters.physics import daly_interval, lost_share
 from reference_model.shape import shape_of
 
 RAW = "raw"
-PREFIX = "rackproof-checkpoint-"
 MAX_NAMES = 16
-IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 
 
 @dataclass(kw_only=True)
@@ -43,7 +43,7 @@ class Results:
     loads: dict[str, list[Loaded]] = field(default_factory=lambda: defaultdict(list))
     raws: list[Saved] = field(default_factory=list)
     mode: str = ""  # how the raw writer wrote: direct, uncached or buffered
-    where: FileSystem | None = None
+    stripes: dict[str, Any] = field(default_factory=dict)  # what Lustre says of the first save's files
 
     @property
     def spoilt(self) -> bool:
@@ -56,14 +56,10 @@ def run(spec: Checkpoint, world: World) -> Iterator[Measurement]:
 
     Raises ValueError or RuntimeError, on all ranks, where the folder is no place for two checkpoints.
     """
-    folder = _open_folder(spec, world, spec.state_bytes(world.place))
-    try:
-        results = _measure(spec, world, folder)
-    finally:
-        if world.is_first:
-            shutil.rmtree(folder, ignore_errors=True)
+    with opened(spec, world) as directory:
+        results = _measure(spec, world, directory.folder)
     if world.is_first:
-        yield from _measurements(spec, world, results)
+        yield from _measurements(spec, world, directory, results)
 
 
 def _measure(spec: Checkpoint, world: World, folder: Path) -> Results:
@@ -71,7 +67,7 @@ def _measure(spec: Checkpoint, world: World, folder: Path) -> Results:
     state = State.allocate(shape, layout, spec.contents, world)
     target = State.allocate(shape, spec.load_layout_at(world.place), spec.contents, world, shift=reader_shift(world))
     staging = Staging(folder, threads=spec.threads, pinned=world.device.type == "cuda")
-    results = Results(mode=staging.mode, where=filesystem_of(folder))
+    results = Results(mode=staging.mode)
     previous: Path | None = None
     for repetition in range(spec.repetitions):
         state.fill(repetition=repetition)
@@ -84,6 +80,8 @@ def _measure(spec: Checkpoint, world: World, folder: Path) -> Results:
                 _remove(step, world)
                 continue
             results.saves[turn].append(saved)
+            if world.is_first and not results.stripes and filesystem_of(step).kind == "lustre":
+                results.stripes = lustre.evidence(step, [step / name for name in saved.files][:MAX_NAMES])
             _remove(previous, world)
             previous = step
             loaded = load(target, step, world, read=WRITERS[turn][1], repetition=repetition)
@@ -110,14 +108,17 @@ def _remove(folder: Path | None, world: World) -> None:
         shutil.rmtree(folder)
 
 
-def _measurements(spec: Checkpoint, world: World, results: Results) -> Iterator[Measurement]:
-    assert results.where
-    where = {"filesystem": results.where.to_dict(), "raw_mode": results.mode}
+def _measurements(spec: Checkpoint, world: World, directory: Directory, results: Results) -> Iterator[Measurement]:
+    place = {
+        "filesystem": directory.where.to_dict(), "sort": directory.sort, "raw_mode": results.mode, **results.stripes,
+    }  # fmt: skip
+    room = {"size_bytes": directory.size_bytes, "free_bytes": directory.free_bytes, "problems": directory.problems}
+    yield spec.problems().measured(len(directory.problems), subject=world.all(), notes={**place, **room})
     rates = [spec.state_bytes(world.place) / s.seconds for s in results.raws]
-    columns, notes = _rank_columns(results.raws), {**where, **_cost(results.raws)}
+    columns, notes = _rank_columns(results.raws), {**place, **_cost(results.raws)}
     yield spec.raw(world.place).measured(*rates, subject=world.all(), columns=columns, notes=notes)
     for writer in spec.writers:
-        yield from _of_writer(spec, world, writer, results.saves[writer], results.loads[writer], where)
+        yield from _of_writer(spec, world, writer, results.saves[writer], results.loads[writer], place)
 
 
 def _of_writer(
@@ -128,7 +129,7 @@ def _of_writer(
         return spec.metric(name, writer, world.place).measured(*samples, subject=world.all(), columns=columns, **fields)
 
     size, notes = spec.state_bytes(world.place), {**where, **_cost(saves)}
-    yield measured("save.time", *(s.seconds for s in saves), results=saves, notes=notes)
+    yield measured("save.time", *(s.seconds for s in saves), results=saves, notes={**notes, **_goodput(spec, saves)})
     yield measured("save.bandwidth", *(size / s.seconds for s in saves), notes=notes)
     coldest = min(loads, key=lambda found: found.cold_share)
     notes = {**where, **coldest.evidence}
@@ -152,55 +153,24 @@ def _cost(saves: list[Saved]) -> dict[str, Any]:
     return {"files": len(saves[-1].files), "file_bytes": size, "cpu_s_per_gib": round(cpu, 3)}
 
 
+def _goodput(spec: Checkpoint, saves: list[Saved]) -> dict[str, float]:
+    """Share of training time lost to saves and failures at the spec's interval and at the best one (Young, Daly)."""
+    if not spec.mtbf_s:
+        return {}
+    save_s = statistics.median(s.seconds for s in saves)
+    best = daly_interval(save_s=save_s, mtbf_s=spec.mtbf_s)
+    lost = {"best": best, **({"file": spec.interval_s} if spec.interval_s else {})}
+    shares = {
+        f"lost_share_at_{name}_interval": lost_share(
+            interval_s=interval, save_s=save_s, restart_s=spec.restart_s, mtbf_s=spec.mtbf_s
+        )
+        for name, interval in lost.items()
+    }
+    return {"best_interval_s": best, **shares}
+
+
 def _rank_columns(results: list[Any]) -> dict[str, list[Any]]:
     """Median seconds of each rank: evidence that names the slow one."""
     per_rank = zip(*(r.rank_seconds for r in results), strict=True)
     medians = [sorted(seconds)[len(results) // 2] for seconds in per_rank]
     return {"rank": list(range(len(medians))), "rank_s": medians}
-
-
-def _open_folder(spec: Checkpoint, world: World, size: int) -> Path:
-    """A new folder that all ranks see, with room for two checkpoints and a raw write. Raises on all ranks alike."""
-    made, problem = "", ""
-    if world.is_first:
-        try:
-            made = _make_folder(spec, world, size)
-        except (OSError, ValueError) as error:
-            problem = str(error)
-    made, problem = world.gather((made, problem))[0]
-    if problem:
-        raise ValueError(problem)
-    folder = Path(made)
-    unseen = [rank for rank, sees in enumerate(world.gather((folder / "here").is_file())) if not sees]
-    if unseen:
-        if world.is_first:
-            shutil.rmtree(folder, ignore_errors=True)
-        raise ValueError(
-            f"checkpoint: rank {', '.join(map(str, unseen))} does not see {folder}: "
-            "set [checkpoint] directory to a file system that all nodes share"
-        )
-    return folder
-
-
-def _make_folder(spec: Checkpoint, world: World, size: int) -> str:
-    parent = Path(spec.directory) if spec.directory else _default_parent(world)
-    if not parent.is_dir():
-        raise ValueError(f"checkpoint: no folder {parent}: make it, or set [checkpoint] directory to one that exists")
-    free = os.statvfs(parent).f_bavail * os.statvfs(parent).f_frsize
-    if free < 3 * size:
-        raise ValueError(
-            f"checkpoint: {parent} has {free / 1e9:.3g} GB free, two checkpoints and a raw write need "
-            f"{3 * size / 1e9:.3g} GB: free space, or set [checkpoint] directory"
-        )
-    made = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
-    (Path(made) / "here").touch()
-    return made
-
-
-def _default_parent(world: World) -> Path:
-    """Where to save when nobody says: the scratch folder, unless it is memory and /var/tmp is not."""
-    scratch = Path(world.scratch or tempfile.gettempdir())
-    lasting = Path("/var/tmp")
-    if filesystem_of(scratch).kind in IN_MEMORY and os.access(lasting, os.W_OK):
-        return lasting
-    return scratch

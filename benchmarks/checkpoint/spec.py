@@ -26,11 +26,16 @@ class Checkpoint:
     layout: str = "auto"  # how it is spread: "tp8,pp4,dp16"; auto: tensor and pipeline parallel 2 where ranks allow
     contents: str = "mixed"  # weights (2 B per parameter) | mixed (14) | fp32 (12)
     directory: str = ""  # where it is saved: the file system under test; empty: a temporary folder of rank 0's node
+    filesystem: str = ""  # what that must be: sorts or kinds ("parallel", "lustre,gpfs"); empty: anything but memory
+    capacity_bytes: int = 0  # that its file system must have
     writers: tuple[str, ...] = ("stock", "aligned")  # DCP's own storage | DCP with ours (checkpoint/storage.py)
     load_layout: str = ""  # load under another layout than it was saved; empty: the same
     threads: int = 2  # that write a rank's file, plain and aligned
     repetitions: int = 3  # of everything; the order of the writers rotates
     pause_s: float = 0.0  # between repetitions, seconds: the cadence of training, to see a burst buffer fill
+    interval_s: float = 0.0  # of training between saves, seconds: for the share of time lost; 0: not known
+    mtbf_s: float = 0.0  # mean time between failures of the whole job, seconds; 0: not known
+    restart_s: float = 300.0  # from a failure to the first new step, seconds
     limit_s: float = 120.0  # time-out of the whole benchmark, seconds
 
     def __post_init__(self) -> None:
@@ -59,8 +64,21 @@ class Checkpoint:
         return total_bytes(shape_of(self.model), self.layout_at(place), self.contents)
 
     def emits(self, place: Place) -> list[Metric]:
-        """The raw writer's rate, and save and load of every writer, per world."""
-        return [self.raw(place), *(self.metric(name, writer, place) for writer in self.writers for name in METRICS)]
+        """What is wrong with the place, the raw writer's rate, and save and load of every writer, per world."""
+        return [
+            self.problems(),
+            self.raw(place),
+            *(self.metric(name, writer, place) for writer in self.writers for name in METRICS),
+        ]
+
+    def problems(self) -> Metric:
+        """How many things are wrong with where it is saved: the wrong sort of file system, a full OST ..."""
+        return Metric(
+            name="checkpoint.directory.problems",
+            unit="1",
+            better="equal",
+            params={"expected": self.filesystem or "any"},
+        )
 
     def raw(self, place: Place) -> Metric:
         """The same bytes, folders, syncs and manifest by plain writes: the ceiling."""

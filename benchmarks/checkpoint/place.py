@@ -1,0 +1,121 @@
+"""Where checkpoints go: a folder that all ranks see, with room for two, and what is wrong with it.
+
+What makes measuring impossible (no folder, no room, not shared) raises, on all ranks alike. What is merely wrong
+(NFS, a mount that failed, a full OST) is measured all the same and listed: `checkpoint.directory.problems`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.checkpoint.spec import Checkpoint
+from benchmarks.storage import lustre
+from benchmarks.storage.filesystem import FileSystem, filesystem_of
+from benchmarks.storage.identity import SORTS, problems, sort_of
+from benchmarks.world import World
+
+PREFIX = "rackproof-checkpoint-"
+COPIES = 3  # two checkpoints and one raw write are there at the same time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Directory:
+    """The run's own folder and what it lies on, as the first rank sees it."""
+
+    folder: Path
+    where: FileSystem
+    sort: str  # parallel | network | local | memory | ... (storage/identity.py)
+    free_bytes: int
+    size_bytes: int
+    problems: list[str] = field(default_factory=list)  # of all nodes
+
+
+@contextmanager
+def opened(spec: Checkpoint, world: World) -> Iterator[Directory]:
+    """A new folder in the spec's directory that all ranks see; removed at the end, on every way out.
+
+    Raises ValueError with the cure, on all ranks alike, where it cannot be made, shared, or hold COPIES checkpoints.
+    """
+    folder = _make_folder_together(spec, world)
+    try:
+        yield _directory(spec, world, folder)
+    finally:
+        if world.is_first:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _directory(spec: Checkpoint, world: World, folder: Path) -> Directory:
+    where = filesystem_of(folder)
+    sort, stat = sort_of(where), os.statvfs(folder)
+    everywhere = {node: (node, *seen) for node, seen in zip(world.nodes, world.gather((where, sort)), strict=True)}
+    size = stat.f_blocks * stat.f_frsize
+    found = problems(spec.filesystem, list(everywhere.values()))
+    if size < spec.capacity_bytes:
+        found.append(
+            f"{where.mount_point} holds {size / 1e12:.4g} TB, the cluster file says {spec.capacity_bytes / 1e12:.4g}"
+        )
+    if where.kind == "lustre" and world.is_first:
+        found += _of_targets(folder, COPIES * spec.state_bytes(world.place))
+    return Directory(
+        folder=folder, where=where, sort=sort, free_bytes=stat.f_bavail * stat.f_frsize, size_bytes=size, problems=found
+    )
+
+
+def _of_targets(folder: Path, needed: int) -> list[str]:
+    try:
+        return lustre.target_problems(lustre.ask_lfs(("df", str(folder))), bytes_needed=needed)
+    except lustre.LustreError as error:
+        return [str(error)]
+
+
+def _make_folder_together(spec: Checkpoint, world: World) -> Path:
+    made, problem = "", ""
+    if world.is_first:
+        try:
+            made = _make_folder(spec, world)
+        except (OSError, ValueError) as error:
+            problem = str(error)
+    made, problem = world.gather((made, problem))[0]
+    if problem:
+        raise ValueError(problem)
+    folder = Path(made)
+    unseen = [rank for rank, sees in enumerate(world.gather((folder / "here").is_file())) if not sees]
+    if unseen:
+        if world.is_first:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise ValueError(
+            f"checkpoint: rank {', '.join(map(str, unseen))} does not see {folder}: "
+            "set [checkpoint] directory to a file system that all nodes share"
+        )
+    return folder
+
+
+def _make_folder(spec: Checkpoint, world: World) -> str:
+    parent = Path(spec.directory) if spec.directory else default_parent(world)
+    if not parent.is_dir():
+        raise ValueError(f"checkpoint: no folder {parent}: make it, or set [checkpoint] directory to one that exists")
+    needed = COPIES * spec.state_bytes(world.place)
+    free = os.statvfs(parent).f_bavail * os.statvfs(parent).f_frsize
+    if free < needed:
+        raise ValueError(
+            f"checkpoint: {parent} has {free / 1e9:.3g} GB free, two checkpoints and a raw write need "
+            f"{needed / 1e9:.3g} GB: free space, or set [checkpoint] directory"
+        )
+    made = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
+    (Path(made) / "here").touch()
+    return made
+
+
+def default_parent(world: World) -> Path:
+    """Where to save when nobody says: the scratch folder, unless it is memory and /var/tmp is not."""
+    scratch = Path(world.scratch or tempfile.gettempdir())
+    lasting = Path("/var/tmp")
+    if filesystem_of(scratch).kind in SORTS["memory"] and os.access(lasting, os.W_OK):
+        return lasting
+    return scratch
