@@ -260,9 +260,7 @@ def plan_campaign(
             f"rounds and {LEAST_RETESTS} re-tests take {least / 60:.1f} min; give that much, or fewer nodes"
         )
     sure = power(screen, slower=slower, noise=noise)
-    said = (
-        f"{screen} of {wanted} rounds: a NIC side {slower:.0%} slow passes for healthy with probability {1 - sure:.1g}"
-    )
+    said = f"{screen} of {wanted} rounds: a NIC side {slower:.0%} slow is found with probability {sure:.3f}"
     return Campaign(stages=chosen, full=screen == all_rounds, confidence=sure, said=said)
 
 
