@@ -196,6 +196,20 @@ def bullet(*, low: float, median: float, high: float, limit: float, bound: str, 
     )
 
 
+def ratio(value: Estimate, *, reach: float, word: str) -> Markup:
+    """A ratio with its interval around 1; the ends of the axis are 1 - reach and 1 + reach."""
+    frame = Frame(180, 18, 1 - reach, 1 + reach, 0, 1, left=4, right=4, top=2, bottom=2)
+    low, middle, high = (min(max(v, 1 - reach), 1 + reach) for v in (value.low, value.median, value.high))
+    one = frame.x(1.0)
+    parts = [
+        f'<line class="grid" x1="{one:.1f}" x2="{one:.1f}" y1="0" y2="18"/>',
+        f'<line class="interval {word}" x1="{frame.x(low):.1f}" x2="{frame.x(high):.1f}" y1="9" y2="9"/>',
+        f'<circle class="middle {word}" cx="{frame.x(middle):.1f}" cy="9" r="3.4"/>',
+    ]
+    told = f"ratio {digits(value.median)}, interval {digits(value.low)} to {digits(value.high)}"
+    return _svg(frame, parts, told, css="ratio")
+
+
 def timeline(spans: Sequence[tuple[float, float, str, str]], *, total: float, what: str) -> Markup:
     """Where the time of a campaign went: spans of (begin, end, class, label) in seconds."""
     frame = Frame(720, 46, 0.0, total, 0, 1, left=0, right=0)
@@ -280,5 +294,6 @@ def _text(x: float, y: float, text: str, css: str) -> str:
 
 
 def _svg(frame: Frame, parts: Sequence[str], what: str, *, css: str = "chart", style: str = "") -> Markup:
-    head = f'<svg class="{css}"{style} viewBox="0 0 {frame.width:g} {frame.height:g}" role="img" aria-label="{escape(what)}">'
+    box = f"0 0 {frame.width:g} {frame.height:g}"
+    head = f'<svg class="{css}"{style} viewBox="{box}" role="img" aria-label="{escape(what)}">'
     return Markup(head + "".join(parts) + "</svg>")

@@ -7,17 +7,18 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
 from benchmarks.measurement import Verdict
-from reports import junit, page, runs, table
+from reports import compare, comparepage, junit, page, runs, table
 from reports.judge import EXIT_CODES
 from reports.runs import RunError, StoredRun
 
-USAGE = 4
+INCOMPLETE, USAGE = 3, 4
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -31,6 +32,9 @@ def main(arguments: Sequence[str]) -> int:
     except RunError as error:
         print(f"python -m reports: {error}", file=sys.stderr)
         return USAGE
+    except BrokenPipeError:  # the reader went away (| head); nobody sees the rest, nor an error about it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return INCOMPLETE
     except OSError as error:
         print(f"python -m reports: {error.filename}: {error.strerror}; choose another place with -o", file=sys.stderr)
         return USAGE
@@ -58,6 +62,13 @@ def build_parser() -> argparse.ArgumentParser:
         if name != "table":
             one.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to write it")
         one.set_defaults(command=command)
+    one = commands.add_parser("compare", help="is B as good as A: rack against rack, before against after")
+    one.add_argument(
+        "runs", nargs="+", metavar="RUN", help="the reference, then what is compared with it; A1+A2 repeats"
+    )
+    one.add_argument("--across", action="store_true", help="compare what is not comparable, and say so")
+    one.add_argument("-o", "--output", type=Path, metavar="FILE", help="write a page too")
+    one.set_defaults(command=compare_runs)
     return parser
 
 
@@ -82,6 +93,18 @@ def show_junit(options: argparse.Namespace) -> int:
     junit.write(stored, verdicts, path)
     print(path)
     return _status(stored, verdicts)
+
+
+def compare_runs(options: argparse.Namespace) -> int:
+    """Print what changed. 0: nothing is worse; 1: something is; 3: cannot say."""
+    if len(options.runs) < 2:
+        raise RunError("compare needs two runs: the reference, and what is compared with it")
+    before, *others = [compare.load_side(name) for name in options.runs]
+    comparisons = [compare.compare(before, after, across=options.across) for after in others]
+    print(comparepage.table(comparisons))
+    if options.output:
+        print(f"\npage: {comparepage.write(comparisons, options.output)}")
+    return {"worse": 1, "undecided": INCOMPLETE}.get(comparepage.verdict(comparisons), 0)
 
 
 def _judged(options: argparse.Namespace) -> tuple[StoredRun, list[Verdict]]:

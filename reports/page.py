@@ -35,6 +35,7 @@ SYMBOLS = {
     "pass": "✓", "fail": "✕", "noisy": "≈", "missing": "∅", "error": "!", "impossible": "⌁", "waived": "⚑",
     "not_applicable": "–", "no_baseline": "·", "advisory": "△", "measured": "○",
     "ACCEPTED": "✓", "REJECTED": "✕", "INCOMPLETE": "∅", "CONDITIONAL": "⚑",
+    "worse": "▼", "better": "▲", "same": "✓", "undecided": "≈",
 }  # fmt: skip
 WORDS = {
     "pass": "passed", "fail": "failed", "noisy": "too noisy to decide", "missing": "missing", "error": "in error",
@@ -61,7 +62,7 @@ def page(stored: StoredRun, verdicts: Sequence[Verdict]) -> str:
     found = Findings.of(verdicts)
     outcome, reasons = stored.explain(verdicts)
     shared, differing = shared_facts(stored.latest_environments)
-    text: str = _template("page.html.j2").render(
+    text: str = template("page.html.j2").render(
         run=stored.run,
         cluster=stored.cluster,
         outcome=outcome,
@@ -112,7 +113,8 @@ def bullet(v: Verdict) -> Markup:
 
 
 @functools.cache
-def _template(name: str) -> Any:
+def template(name: str) -> Any:
+    """A page's template, with the style sheet and the words that all pages share."""
     environment = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=True,

@@ -147,6 +147,30 @@ def robust_z(values: Sequence[float] | npt.NDArray[np.float64], *, floor: float 
     return np.where(distance == 0, 0.0, np.copysign(np.inf, distance))
 
 
+def discoveries(p_values: Sequence[float], *, rate: float = 0.05) -> npt.NDArray[np.bool_]:
+    """Which of many tests to believe, so that at most `rate` of those believed are chance (Benjamini-Hochberg).
+
+    >>> discoveries([0.001, 0.5, 0.03]).tolist()
+    [True, False, True]
+    """
+    p = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(p)
+    below = np.flatnonzero(p[order] <= rate * np.arange(1, len(p) + 1) / max(len(p), 1))
+    believed = np.zeros(len(p), dtype=bool)
+    if len(below):
+        believed[order[: below[-1] + 1]] = True
+    return believed
+
+
+def chance(ratio: Estimate) -> float:
+    """Two-sided probability of a ratio so far from 1 by chance: its logarithm as a normal, as wide as its interval."""
+    width = math.log(ratio.high / ratio.low) / (2 * 1.96)
+    distance = abs(math.log(ratio.median))
+    if width == 0:
+        return 0.0 if distance else 1.0
+    return math.erfc(distance / width / math.sqrt(2))
+
+
 def _middle(ordered: Sequence[float]) -> float:
     n = len(ordered)
     return float(ordered[n // 2] if n % 2 else ordered[n // 2 - 1] / 2 + ordered[n // 2] / 2)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from reports.statistics import Estimate, estimate, estimates, interval_rank, mad, median, robust_z
+from reports.statistics import Estimate, chance, discoveries, estimate, estimates, interval_rank, mad, median, robust_z
 
 SAMPLES = st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=200)
 
@@ -106,3 +106,33 @@ def test_many_units_at_once_are_what_each_is_alone(rows):
 def test_a_unit_without_samples_is_refused_among_others():
     with pytest.raises(ValueError, match="no samples"):
         estimates([[1.0], []])
+
+
+def test_discoveries_are_those_of_the_textbook():
+    # Benjamini and Hochberg (1995), table of 15 tests: four are believed at 5 %
+    p = [
+        0.0001,
+        0.0004,
+        0.0019,
+        0.0095,
+        0.0201,
+        0.0278,
+        0.0298,
+        0.0344,
+        0.0459,
+        0.324,
+        0.4262,
+        0.5719,
+        0.6528,
+        0.759,
+        1.0,
+    ]
+    assert discoveries(p).tolist() == [True] * 4 + [False] * 11
+    assert discoveries(p[::-1]).tolist() == [False] * 11 + [True] * 4
+    assert discoveries([]).tolist() == []
+
+
+def test_chance_of_a_ratio_at_the_edge_of_its_interval_is_five_percent():
+    assert chance(Estimate(1.1, 1.0, 1.21, 9)) == pytest.approx(0.05, abs=1e-3)
+    assert chance(Estimate(1.0, 0.9, 1.1, 9)) == 1.0
+    assert chance(Estimate(1.5, 1.5, 1.5, 9)) == 0.0
