@@ -11,6 +11,8 @@ which ends the ranks. No shared folder is needed, and neither side imports torch
 from __future__ import annotations
 
 import json
+import os
+import socket
 import threading
 import time
 from multiprocessing import AuthenticationError
@@ -51,6 +53,14 @@ class Channel:
         if not isinstance(message, dict) or "kind" not in message:
             raise ControlError("not a message: no kind")
         return message
+
+    def free_port(self) -> socket.socket:
+        """A free port on the interface that reaches the controller, held until the socket is closed."""
+        with socket.socket(fileno=os.dup(self.connection.fileno())) as line:
+            family, host = line.family, line.getsockname()[0]
+        held = socket.socket(family)
+        held.bind((host, 0))
+        return held
 
     def close(self) -> None:
         """Hang up; closing twice is allowed."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import diagnosis, scratch
 from benchmarks.control import ADDRESS, KEY, Channel, Message, dial
+from benchmarks.launch.identity import identify
 from benchmarks.measurement import Config, Measurement, Subject, decode, encode, now
 from benchmarks.spec import from_config, load_run, to_place
 
@@ -33,12 +34,21 @@ ORPHANED = 75  # exit status of a rank whose controller is gone
 def main() -> int:
     """Serve one controller until it says stop. Returns the exit status."""
     begun = time.monotonic()
+    identity = identify(os.environ)
+    os.environ.update(identity.variables())
     channel = dial(os.environ[ADDRESS], os.environ[KEY])
     handle = diagnosis.arm()
-    channel.send("hello", rank=int(os.environ["RANK"]), node=socket.gethostname(), handle=handle.to_dict())
-    inbox: queue.Queue[Message] = queue.Queue()
-    threading.Thread(target=_listen, args=(channel, inbox, threading.get_ident()), daemon=True).start()
-    start = inbox.get()
+    with channel.free_port() as meeting_point:
+        channel.send(
+            "hello", rank=identity.rank, node=socket.gethostname(), handle=handle.to_dict(),
+            meeting_point=meeting_point.getsockname()[:2],
+        )  # fmt: skip
+        inbox: queue.Queue[Message] = queue.Queue()
+        threading.Thread(target=_listen, args=(channel, inbox, threading.get_ident()), daemon=True).start()
+        start = inbox.get()
+    address, port = start["master"]  # rank 0's, unless the launcher has made a meeting point of its own
+    if "MASTER_ADDR" not in os.environ:
+        os.environ.update(MASTER_ADDR=address, MASTER_PORT=str(port))
     own = scratch.make(start["token"])
     try:
         world = _join(channel, start, own, begun)

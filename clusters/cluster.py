@@ -65,7 +65,10 @@ class Cluster:
     exemptions: tuple[Exemption, ...] = ()
     contradictions: tuple[str, ...] = ()  # printed when it loads, each with its arithmetic
 
+    asked: dict[str, set[str]] = field(default_factory=dict, compare=False, repr=False)
+
     def setting(self, table: str, key: str, default: Any) -> Any:
-        """One value of [table]; lists come as tuples."""
+        """One value of [table]; lists come as tuples. What was asked for is kept in `asked`."""
+        self.asked.setdefault(table, set()).add(key)
         value = self.settings.get(table, {}).get(key, default)
         return tuple(value) if isinstance(value, list) else value

@@ -21,7 +21,7 @@ from benchmarks.launch import LAUNCHERS, Job
 from benchmarks.measurement import Config, Run, Verdict, now, params_key
 from benchmarks.spec import to_place
 from clusters.cluster import Cluster
-from clusters.loader import ClusterError, check_metrics, load
+from clusters.loader import ClusterError, check_metrics, check_settings, load
 from reports import page, runs
 from reports.comparison import pack
 from suites.controller import Controller
@@ -32,6 +32,7 @@ from suites.progress import Progress
 from suites.runfolder import RunFolder, RunFolderError
 
 ROOT = Path(__file__).parent.parent
+CAMPAIGN_SETTINGS = ("lock", "start_limit_s")
 UNFINISHED = ("missing", "error", "noisy")  # what --resume measures; a fail or an impossible wants --retest
 
 
@@ -58,7 +59,9 @@ def plan_for(options: Options) -> Plan:
         cluster = load(options.cluster)
         installed = gpus()
         check_metrics(cluster, metrics(cluster, installed))
-        return make_plan(cluster, options.suite, checks(options.suite), installed)
+        plan = make_plan(cluster, options.suite, checks(options.suite), installed)
+        check_settings(cluster, {"campaign": CAMPAIGN_SETTINGS, **cluster.asked})
+        return plan
     except (ClusterError, DriverError, ValueError) as error:
         raise UsageError(str(error)) from None
 

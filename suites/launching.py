@@ -62,9 +62,11 @@ class Launch:
         begin = time.monotonic()
         Path(self.job.log_dir).mkdir(parents=True, exist_ok=True)
         key = secrets.token_hex(16)
-        with Listener((self.launcher.address, 0), backlog=self.job.place.ranks) as listener:
-            host, port = listener.address
-            self._spawn({ADDRESS: f"{host}:{port}", KEY: key})
+        address = self.launcher.address()
+        bound = address if address.startswith("127.") else "0.0.0.0"
+        with Listener((bound, 0), backlog=self.job.place.ranks) as listener:
+            _, port = listener.address
+            self._spawn({ADDRESS: f"{address}:{port}", KEY: key})
             found = self._gather_peers(listener, key, begin + limit_s)
         found = found or self._await_ready(begin + limit_s)
         self.start_s = time.monotonic() - begin
@@ -151,9 +153,12 @@ class Launch:
         return None
 
     def _await_ready(self, end: float) -> Trouble | None:
-        place = asdict(self.job.place)
+        start = {
+            "launch": self.number, "place": asdict(self.job.place), "timeout_s": self.group_timeout_s,
+            "token": self.token, "master": self.peers[0].meeting_point,
+        }  # fmt: skip
         for rank in self.peers:
-            self._send(rank, "start", launch=self.number, place=place, timeout_s=self.group_timeout_s, token=self.token)
+            self._send(rank, "start", **start)
         pending = set(self.peers)
         while pending:
             if time.monotonic() > end:
@@ -271,6 +276,9 @@ def _introduce(connection: Connection[Any, Any], key: bytes, arrivals: queue.Que
         answer_challenge(connection, key)
         hello = channel.receive()
         handle = diagnosis.Handle(**hello["handle"])
-        arrivals.put(Peer(rank=hello["rank"], node=hello["node"], channel=channel, handle=handle))
+        host, port = hello["meeting_point"]
+        arrivals.put(
+            Peer(rank=hello["rank"], node=hello["node"], channel=channel, handle=handle, meeting_point=(host, port))
+        )
     except (OSError, EOFError, AuthenticationError, ControlError, KeyError, TypeError):
         channel.close()

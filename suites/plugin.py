@@ -137,12 +137,17 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         if session.config.option.cluster and exitstatus == 1:
             session.exitstatus = INCOMPLETE  # nothing was measured: a check did not import
         return
-    broken = session.config.stash[BROKEN]
-    campaign.close(broken)
-    if xml := session.config.stash.get(JUNIT, None):
-        junit.write(campaign.stored(), campaign.verdicts_once(), Path(xml))
+    try:
+        broken = session.config.stash[BROKEN]
+        campaign.close(broken)
+        if xml := session.config.stash.get(JUNIT, None):
+            junit.write(campaign.stored(), campaign.verdicts_once(), Path(xml))
+        outcome = campaign.outcome
+    except Exception:
+        session.exitstatus = INCOMPLETE  # a crash of ours is never an acceptance, nor a rejection
+        raise
     if exitstatus in (0, 1):
-        session.exitstatus = EXIT_CODES[campaign.outcome]
+        session.exitstatus = EXIT_CODES[outcome]
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -38,6 +38,7 @@ class Peer:
     node: str
     channel: Channel
     handle: Handle
+    meeting_point: tuple[str, int] = ("", 0)  # an address and a free port of its node
 
 
 def died(peer: Peer, how: str) -> Trouble:

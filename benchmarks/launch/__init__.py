@@ -24,7 +24,7 @@ class Launcher:
 
     command: Callable[[Job], list[str]]
     deaths: Callable[[str], dict[int, str]] = field(default=lambda _: {})
-    address: str = "127.0.0.1"  # this machine's, at which its ranks dial the controller
+    address: Callable[[], str] = field(default=lambda: "127.0.0.1")  # of this machine, as its ranks reach it
 
 
 LAUNCHERS = {"torchrun": Launcher(command=torchrun.command, deaths=torchrun.deaths)}

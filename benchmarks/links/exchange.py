@@ -70,7 +70,7 @@ class Link:
         count, begin = self._announce(1), time.perf_counter()
         while count:
             self.fill(done, count)
-            self.world.synchronize()
+            self.ready()
             seconds = time_ungated(self.calls[:count], world=self.world)
             seen.wrong.add(self.verify(done, count))
             if done == 0:
@@ -81,6 +81,12 @@ class Link:
             done += count
             count = self._announce(0 if seen.stopped else min(self.num_slots, most - len(seen.seconds)))
         return seen
+
+    def ready(self) -> None:
+        """Return at the leader once the other end is ready too, so that no clock runs while it still fills."""
+        self.world.synchronize()
+        self._tell(to_leader=True)
+        self.world.synchronize()
 
     def fill(self, first: int, count: int) -> None:
         """Fresh data into what this end sends in repetitions `first` and on."""
@@ -102,9 +108,13 @@ class Link:
     def _announce(self, count: int) -> int:
         """The leader says how many repetitions come next; the other end learns it."""
         self.header.fill_(count)
-        out, into = ([self.header], []) if self.leads else ([], [self.header])
-        self._transfer(out, into)()
+        self._tell(to_leader=False)
         return int(self.header.item())
+
+    def _tell(self, *, to_leader: bool) -> None:
+        """Send the header from one end to the other."""
+        out, into = ([self.header], []) if self.leads != to_leader else ([], [self.header])
+        self._transfer(out, into)()
 
     def _buffers(self, *, sends: bool) -> Buffers:
         """The buffers of one direction: messages from an end that sends, and the answer where one is due."""
