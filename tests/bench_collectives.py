@@ -1,0 +1,148 @@
+"""What measuring adds to a collective and to a message: ours against the tightest hand-written loop.
+
+    pytest tests/bench_collectives.py -s           # make bench runs it
+
+The loop does the same with nothing around it: barrier, clock, call, clock. It runs twice in every round, in a new
+random order with ours, so that its difference from itself (A/A) says what this machine can tell apart. A
+difference of ours inside the interval of A/A is none; else it is printed. Times are the slowest rank's.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from tabulate import tabulate
+
+from benchmarks.collectives.layout import SUMMED
+from benchmarks.collectives.operations import Operation
+from benchmarks.collectives.pattern import Pattern
+from benchmarks.collectives.repetition import median_interval
+from benchmarks.collectives.stopwatch import time_calls, time_ungated
+from benchmarks.collectives.teams import teams
+from benchmarks.links.exchange import Link
+from benchmarks.world import World
+from tests.ranks import on_ranks
+
+Ways = dict[str, Callable[[], list[float]]]
+GOAL_S = 2e-6
+CASES = [(op, ranks, size) for op in ("all_reduce", "all_gather") for ranks in (2, 4) for size in (8, 64 << 20)]
+ROWS: list[list[Any]] = []
+
+
+def interleaved(world: World, ways: Ways, rounds: int) -> dict[str, list[float]]:
+    """The median time of every way in every round, seconds; the slowest rank's times. The same on all ranks."""
+    order = random.Random(3)
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name in order.sample(sorted(ways), len(ways)):
+            slowest = [max(each) for each in zip(*world.gather(ways[name]()), strict=True)]
+            found[name].append(statistics.median(slowest))
+    return found
+
+
+def collective(world: World, op: str, size: int) -> dict[str, list[float]]:
+    """The loop, the loop again and ours, on one collective."""
+    calls = 32 if size < 1 << 20 else 1
+    source = torch.zeros(max(size // 4 // (world.size if op == "all_gather" else 1), 1))
+    output = torch.zeros(source.numel() * world.size if op == "all_gather" else 0)
+
+    def loop() -> list[float]:
+        durations = []
+        for _ in range(calls):
+            dist.barrier(group=world.control)
+            begin = time.perf_counter()
+            if op == "all_gather":
+                dist.all_gather_into_tensor(output, source)
+            else:
+                dist.all_reduce(source)
+            durations.append(time.perf_counter() - begin)
+        return durations
+
+    pattern = Pattern(members=world.size, dtype=torch.float32, summed=op in SUMMED)
+    with teams("world", world) as (team,):
+        count = size // 4 if op == "all_reduce" else source.numel() * world.size
+        ours = Operation(op=op, team=team, num_elements=count, pattern=pattern, num_slots=calls)
+
+        def measured() -> list[float]:
+            ours.prepare(0)
+            durations = time_calls([slot.call for slot in ours.slots], world=world)
+            assert ours.verify(0).count == 0
+            return durations
+
+        return interleaved(world, {"loop": loop, "again": loop, "ours": measured}, 30 if calls > 1 else 12)
+
+
+def message(world: World, size: int) -> dict[str, list[float]]:
+    """The same for a round trip between two ranks."""
+    calls, peer, leads = (64 if size < 1 << 20 else 1), 1 - world.rank, world.rank == 0
+    there, back = torch.zeros(size, dtype=torch.uint8), torch.zeros(size, dtype=torch.uint8)
+
+    def loop() -> list[float]:
+        durations = []
+        link.ready()
+        for _ in range(calls):
+            begin = time.perf_counter()
+            if leads:
+                dist.send(there, peer)
+                dist.recv(back, peer)
+            else:
+                dist.recv(back, peer)
+                dist.send(there, peer)
+            durations.append(time.perf_counter() - begin)
+        return durations
+
+    pattern = Pattern(members=2, dtype=torch.uint8, summed=False)
+    link = Link(world=world, peer=peer, leads=leads, pattern=pattern, kind="latency", num_bytes=size, num_slots=calls)
+
+    def measured() -> list[float]:
+        link.fill(0, calls)
+        link.ready()
+        durations = time_ungated(link.calls, world=world)
+        assert link.verify(0, calls).count == 0
+        return durations
+
+    return interleaved(world, {"loop": loop, "again": loop, "ours": measured}, 30 if calls > 1 else 12)
+
+
+def compare(name: str, ranks: int, size: int, found: dict[str, list[float]]) -> None:
+    """One row: what ours adds to the loop, beside what the loop adds to itself."""
+    same = [b - a for a, b in zip(found["loop"], found["again"], strict=True)]
+    added = [b - (a + c) / 2 for a, b, c in zip(found["loop"], found["ours"], found["again"], strict=True)]
+    low, high = median_interval(same)
+    middle = statistics.median(added)
+    inside = "inside A/A" if low <= middle <= high else "under 2 us" if middle < GOAL_S else "MORE"
+    micro = [f"{1e6 * x:.1f}" for x in (statistics.median(found["loop"]), low, high, middle, *median_interval(added))]
+    ROWS.append(
+        [name, ranks, size, micro[0], f"{micro[1]} .. {micro[2]}", micro[3], f"{micro[4]} .. {micro[5]}", inside]
+    )
+
+
+@pytest.mark.parametrize(("op", "ranks", "size"), CASES)
+def test_a_collective(benchmark: Any, op: str, ranks: int, size: int) -> None:
+    found = benchmark.pedantic(
+        on_ranks, (ranks, lambda world: collective(world, op, size)), {"deadline_s": 300.0}, rounds=1
+    )[0]
+    benchmark.extra_info.update(found)
+    compare(op, ranks, size, found)
+
+
+@pytest.mark.parametrize("size", [8, 64 << 20])
+def test_a_round_trip(benchmark: Any, size: int) -> None:
+    found = benchmark.pedantic(on_ranks, (2, lambda world: message(world, size)), {"deadline_s": 300.0}, rounds=1)[0]
+    benchmark.extra_info.update(found)
+    compare("round trip", 2, size, found)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def table() -> Any:
+    """Print all rows at the end."""
+    yield
+    head = ["", "ranks", "bytes", "loop us", "A/A us (95 %)", "ours adds us", "(95 %)", ""]
+    print(f"\n{tabulate(ROWS, head, disable_numparse=True)}")
