@@ -29,7 +29,7 @@ from tabulate import tabulate
 
 from benchmarks.checkpoint.save import save
 from benchmarks.checkpoint.state import State
-from benchmarks.checkpoint.writers import WRITERS, write_plain
+from benchmarks.checkpoint.writers import WRITERS, Tools, write_plain
 from benchmarks.storage.aligned import Staging
 from benchmarks.world import World
 from reference_model.layout import Layout
@@ -40,7 +40,7 @@ MIB = 2**20
 SIZE = int(os.environ.get("BENCH_MIB", "512")) * MIB
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "5"))
 FIO = [(engine, jobs) for engine in ("psync", "io_uring") for jobs in (1, 2, 4)]
-OURS = {"plain": write_plain, **{name: write for name, (write, _) in WRITERS.items()}}
+OURS = {"plain": write_plain, **{name: WRITERS[name][0] for name in ("stock", "aligned")}}
 RANKS = 2
 
 
@@ -106,8 +106,8 @@ def by_us(folder: Path, name: str) -> tuple[float, float]:
         state = State.allocate(shape, Layout(dp=world.size), "fp32", world)
         state.fill(repetition=time.monotonic_ns() if world.size == 1 else 0)
         staging = Staging(folder)
-        warm = save(small(world), folder / "warm", world, write=OURS[name], staging=staging)
-        saved = save(state, folder / "bench", world, write=OURS[name], staging=staging)
+        warm = save(small(world), folder / "warm", world, write=OURS[name], tools=Tools(staging=staging))
+        saved = save(state, folder / "bench", world, write=OURS[name], tools=Tools(staging=staging))
         assert warm.files
         if world.is_first:
             shutil.rmtree(folder / "warm")

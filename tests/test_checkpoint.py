@@ -6,6 +6,7 @@ Every fault is planted between real ranks and a real disk. The cases share launc
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import os
 import resource
 import signal
@@ -25,7 +26,7 @@ from benchmarks.checkpoint import save as checkpoint_save
 from benchmarks.checkpoint.manifest import newest
 from benchmarks.checkpoint.spec import Checkpoint
 from benchmarks.checkpoint.state import State
-from benchmarks.checkpoint.writers import WRITERS, write_plain, write_stock
+from benchmarks.checkpoint.writers import WRITERS, Tools, write_plain, write_stock
 from benchmarks.measurement import Measurement, decode, encode
 from benchmarks.spec import Place
 from benchmarks.storage import aligned, cache
@@ -115,7 +116,7 @@ def test_it_delivers_what_it_promised_and_leaves_nothing(tmp_path: Path):
     assert others == [{}, {}, {}]
     size = first["raw.bandwidth"].params["bytes"]
     assert len(first["raw.bandwidth"].samples) == 2
-    for writer in WRITERS:
+    for writer in Checkpoint.writers:
         assert first[f"load.wrong_tensors {writer}"].samples == (0.0,)
         assert first[f"load.cold_share {writer}"].samples[0] >= 0.95
         save, rate, load = (first[f"{n} {writer}"] for n in ("save.time", "save.bandwidth", "load.time"))
@@ -125,6 +126,24 @@ def test_it_delivers_what_it_promised_and_leaves_nothing(tmp_path: Path):
         assert save.columns["rank"] == load.columns["rank"] == [0, 1, 2, 3]
         assert max(save.columns["rank_s"]) < max(save.samples)
         assert size < save.notes["file_bytes"] < 1.01 * size + 2**20
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_asynchronous_save_tells_the_stall_from_the_durable_time_and_ends_its_processes(tmp_path: Path):
+    def case(world: World) -> tuple[dict[str, Measurement], int]:
+        got = measured(world, tmp_path, writers=("async-stock", "async-aligned"))
+        return got, len(multiprocessing.active_children())
+
+    answers = on_ranks(2, case)
+    got = answers[0][0]
+    promised = Checkpoint(contents="weights", writers=("async-stock", "async-aligned")).emits(Place(ranks_per_node=2))
+    assert sorted(m.metric for m in got.values()) == sorted(m.name for m in promised)
+    for writer in ("async-stock", "async-aligned"):
+        stalls, times = got[f"save.stall {writer}"].samples, got[f"save.time {writer}"].samples
+        assert all(0 < stall < time for stall, time in zip(stalls, times, strict=True))
+        assert got[f"load.wrong_tensors {writer}"].samples == (0.0,)
+        assert got[f"save.time {writer}"].notes["file_bytes"] > got[f"save.time {writer}"].params["bytes"]
+    assert [left for _, left in answers] == [0, 0]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -175,13 +194,13 @@ def test_a_save_that_is_not_durable_is_an_error_and_the_previous_one_stays(tmp_p
         state.fill(repetition=1)
         with patched(aligned, "MODES", ("buffered",) * 3):  # past the page cache, a lie leaves no trace in it
             staging = Staging(tmp_path)
-        checkpoint_save.save(state, tmp_path / "step-1", world, write=write_stock, staging=staging)
+        checkpoint_save.save(state, tmp_path / "step-1", world, write=write_stock, tools=Tools(staging=staging))
         for kind, write in (("stock", write_stock), ("plain", write_plain), ("aligned", WRITERS["aligned"][0])):
 
             def again(fault: str, kind: str = kind, write: Any = write) -> None:
                 folder = tmp_path / f"step-{len(got) + 2}"
                 got[kind, fault] = refusal(
-                    world, lambda: checkpoint_save.save(state, folder, world, write=write, staging=staging)
+                    world, lambda: checkpoint_save.save(state, folder, world, write=write, tools=Tools(staging=staging))
                 )
                 assert newest(tmp_path) == tmp_path / "step-1"
 
@@ -271,7 +290,7 @@ def test_every_layout_loads_under_every_other_and_the_data_cannot_be_compressed(
         state, folder = small_state(world, name), tmp_path / f"{name}-{writer}"
         state.fill(repetition=repetition)
         write, read = WRITERS[writer]
-        checkpoint_save.save(state, folder, world, write=write, staging=Staging(tmp_path))
+        checkpoint_save.save(state, folder, world, write=write, tools=Tools(staging=Staging(tmp_path)))
         for other in (name, layouts[repetition - 1], layouts[repetition - 2]):
             target = small_state(world, other, shift=1)
             loaded = checkpoint_save.load(target, folder, world, read=read, repetition=repetition)

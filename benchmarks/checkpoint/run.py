@@ -14,15 +14,17 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.checkpoint.background import Background
 from benchmarks.checkpoint.place import Directory, opened
 from benchmarks.checkpoint.save import COLD, Loaded, Saved, load, save
-from benchmarks.checkpoint.spec import Checkpoint
+from benchmarks.checkpoint.spec import ASYNC, Checkpoint
 from benchmarks.checkpoint.state import State
-from benchmarks.checkpoint.writers import WRITERS, write_plain
+from benchmarks.checkpoint.writers import WRITERS, Tools, write_plain
 from benchmarks.measurement import Measurement
 from benchmarks.storage import lustre
 from benchmarks.storage.aligned import Staging
@@ -68,13 +70,23 @@ def _measure(spec: Checkpoint, world: World, folder: Path) -> Results:
     target = State.allocate(shape, spec.load_layout_at(world.place), spec.contents, world, shift=reader_shift(world))
     staging = Staging(folder, threads=spec.threads, pinned=world.device.type == "cuda")
     results = Results(mode=staging.mode)
+    with ExitStack() as open_tools:
+        beside = any(writer in ASYNC for writer in spec.writers)
+        background = open_tools.enter_context(Background(folder, world)) if beside else None
+        _repeat(spec, world, folder, state, target, Tools(staging=staging, background=background), results)
+    return results
+
+
+def _repeat(
+    spec: Checkpoint, world: World, folder: Path, state: State, target: State, tools: Tools, results: Results
+) -> None:
     previous: Path | None = None
     for repetition in range(spec.repetitions):
         state.fill(repetition=repetition)
         for turn in rotated([RAW, *spec.writers], repetition):
             step = folder / (RAW if turn == RAW else f"step-{repetition}-{turn}")
             write = write_plain if turn == RAW else WRITERS[turn][0]
-            saved = save(state, step, world, write=write, staging=staging)
+            saved = save(state, step, world, write=write, tools=tools)
             if turn == RAW:
                 results.raws.append(saved)
                 _remove(step, world)
@@ -89,7 +101,6 @@ def _measure(spec: Checkpoint, world: World, folder: Path) -> Results:
         if results.spoilt:
             break
         time.sleep(spec.pause_s)
-    return results
 
 
 def reader_shift(world: World) -> int:
@@ -130,6 +141,8 @@ def _of_writer(
 
     size, notes = spec.state_bytes(world.place), {**where, **_cost(saves)}
     yield measured("save.time", *(s.seconds for s in saves), results=saves, notes={**notes, **_goodput(spec, saves)})
+    if writer in ASYNC:
+        yield measured("save.stall", *(s.stall_s for s in saves), notes=notes)
     yield measured("save.bandwidth", *(size / s.seconds for s in saves), notes=notes)
     coldest = min(loads, key=lambda found: found.cold_share)
     notes = {**where, **coldest.evidence}

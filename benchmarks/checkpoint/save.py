@@ -18,9 +18,8 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from benchmarks.checkpoint.manifest import ManifestError, read_manifest, sync_folder, write_manifest
 from benchmarks.checkpoint.state import State
-from benchmarks.checkpoint.writers import Read, Write, Written
+from benchmarks.checkpoint.writers import Read, Tools, Write, Written
 from benchmarks.storage import cache
-from benchmarks.storage.aligned import Staging
 from benchmarks.world import World
 
 CURES = {
@@ -41,6 +40,7 @@ class Saved:
     rank_seconds: list[float]  # until each rank's own data was durable
     files: dict[str, int]  # name -> bytes, of all ranks
     cpu_s: float  # of all ranks together, for the writing
+    stall_s: float  # until the slowest rank could have trained on; 0 where the save is not asynchronous
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class Loaded:
 COLD = 0.95
 
 
-def save(state: State, folder: Path, world: World, *, write: Write, staging: Staging) -> Saved:
+def save(state: State, folder: Path, world: World, *, write: Write, tools: Tools) -> Saved:
     """Save `state` into the new `folder` until data, metadata and folder are durable and its manifest is in place.
 
     Raises RuntimeError on all ranks where one fails.
@@ -71,7 +71,7 @@ def save(state: State, folder: Path, world: World, *, write: Write, staging: Sta
             folder.mkdir()
             sync_folder(folder.parent)
     with _together(world, folder):
-        written = write(state, folder, world, staging)
+        written = write(state, folder, world, tools)
         _require_synced(folder, written)
     everyone: list[Written] = world.gather(written)
     files = {name: size for w in everyone for name, size in w.files.items()}
@@ -81,7 +81,8 @@ def save(state: State, folder: Path, world: World, *, write: Write, staging: Sta
             write_manifest(folder, {"files": files, "rank_sha256": digests})
     seconds = max(world.gather(time.perf_counter() - begin))
     return Saved(
-        seconds=seconds, rank_seconds=[w.seconds for w in everyone], files=files, cpu_s=sum(w.cpu_s for w in everyone)
+        seconds=seconds, rank_seconds=[w.seconds for w in everyone], files=files,
+        cpu_s=sum(w.cpu_s for w in everyone), stall_s=max(w.stall_s for w in everyone),
     )  # fmt: skip
 
 

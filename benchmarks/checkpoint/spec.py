@@ -28,7 +28,7 @@ class Checkpoint:
     directory: str = ""  # where it is saved: the file system under test; empty: a temporary folder of rank 0's node
     filesystem: str = ""  # what that must be: sorts or kinds ("parallel", "lustre,gpfs"); empty: anything but memory
     capacity_bytes: int = 0  # that its file system must have
-    writers: tuple[str, ...] = ("stock", "aligned")  # DCP's own storage | DCP with ours (checkpoint/storage.py)
+    writers: tuple[str, ...] = ("stock", "aligned")  # of WRITERS: DCP's own storage, ours, and each in a process
     load_layout: str = ""  # load under another layout than it was saved; empty: the same
     threads: int = 2  # that write a rank's file, plain and aligned
     repetitions: int = 3  # of everything; the order of the writers rotates
@@ -65,11 +65,8 @@ class Checkpoint:
 
     def emits(self, place: Place) -> list[Metric]:
         """What is wrong with the place, the raw writer's rate, and save and load of every writer, per world."""
-        return [
-            self.problems(),
-            self.raw(place),
-            *(self.metric(name, writer, place) for writer in self.writers for name in METRICS),
-        ]
+        of_writers = [(name, w) for w in self.writers for name in METRICS if name != STALL or w in ASYNC]
+        return [self.problems(), self.raw(place), *(self.metric(name, writer, place) for name, writer in of_writers)]
 
     def problems(self) -> Metric:
         """How many things are wrong with where it is saved: the wrong sort of file system, a full OST ..."""
@@ -105,8 +102,11 @@ def _layout(text: str, place: Place) -> Layout:
     return layout
 
 
-WRITERS = ("stock", "aligned")
+WRITERS = ("stock", "aligned", "async-stock", "async-aligned")
+ASYNC = WRITERS[2:]
+STALL = "save.stall"  # of ASYNC only
 METRICS = {
+    STALL: ("s", "lower"),  # until training could go on: the state is copied, not yet durable
     "save.time": ("s", "lower"),  # barrier to barrier: data, metadata and folder durable, manifest in place
     "save.bandwidth": ("B/s", "higher"),  # bytes over save.time
     "load.time": ("s", "lower"),  # cold, by other ranks than those that wrote, barrier to barrier

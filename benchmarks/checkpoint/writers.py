@@ -1,8 +1,9 @@
-"""Three ways to make the same state durable, and two to load it.
+"""Five ways to make the same state durable, and two to load it.
 
 `plain` is the ceiling: the bytes of each rank's parts in one file, as fast as the storage takes them. `stock` is
-torch.distributed.checkpoint as a user calls it, `aligned` is the same with our storage. All leave synced files and
-say which. None makes the checkpoint whole: `save.py` does, the same way for all, inside the clock.
+torch.distributed.checkpoint as a user calls it, `aligned` is the same with our storage; `async-stock` and
+`async-aligned` do it in a process of their own. All leave synced files and say which. None makes the checkpoint
+whole: `save.py` does, the same way for all, inside the clock.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
 from torch.futures import Future
 
+from benchmarks.checkpoint.background import Background
 from benchmarks.checkpoint.manifest import sync_file
 from benchmarks.checkpoint.state import State
 from benchmarks.checkpoint.storage import METADATA, AlignedReader, AlignedWriter
@@ -30,22 +32,31 @@ class Written:
 
     files: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
-    cpu_s: float = 0.0
+    cpu_s: float = 0.0  # of this process
+    stall_s: float = 0.0  # until training could go on; 0 where the save is not asynchronous
 
 
-Write = Callable[[State, Path, World, Staging], Written]
+@dataclass(frozen=True, kw_only=True)
+class Tools:
+    """What is made once, before any clock runs."""
+
+    staging: Staging
+    background: Background | None = None
+
+
+Write = Callable[[State, Path, World, Tools], Written]
 Read = Callable[[State, Path, World], None]
 
 
-def write_plain(state: State, folder: Path, world: World, staging: Staging) -> Written:
+def write_plain(state: State, folder: Path, world: World, tools: Tools) -> Written:
     """One file per rank: the bytes of its parts one after another, synced."""
     begin, cpu = time.perf_counter(), time.process_time()
     name = f"rank{world.rank}.raw"
-    size = staging.write(folder / name, state.saved_parts())
+    size = tools.staging.write(folder / name, state.saved_parts())
     return Written(files={name: size}, seconds=time.perf_counter() - begin, cpu_s=time.process_time() - cpu)
 
 
-def write_stock(state: State, folder: Path, world: World, staging: Staging) -> Written:  # noqa: ARG001 - a Write
+def write_stock(state: State, folder: Path, world: World, tools: Tools) -> Written:  # noqa: ARG001 - a Write
     """DCP's own writer, one file per rank, files synced.
 
     torch 2.13 syncs `.metadata` while it is still empty, so the first rank syncs it again here.
@@ -58,9 +69,22 @@ def write_stock(state: State, folder: Path, world: World, staging: Staging) -> W
     return written
 
 
-def write_aligned(state: State, folder: Path, world: World, staging: Staging) -> Written:
+def write_aligned(state: State, folder: Path, world: World, tools: Tools) -> Written:
     """DCP with our storage: one file per rank, past the page cache."""
-    return _save(state, _Aligned(folder, staging), world)
+    return _save(state, _Aligned(folder, tools.staging), world)
+
+
+def write_async_stock(state: State, folder: Path, world: World, tools: Tools) -> Written:
+    """DCP's own writer in a process beside each rank."""
+    written = _save_beside(state, FileSystemWriter(folder, overwrite=False), folder, world, tools)
+    if world.is_first:
+        sync_file(folder / METADATA)
+    return written
+
+
+def write_async_aligned(state: State, folder: Path, world: World, tools: Tools) -> Written:
+    """DCP with our storage in a process beside each rank."""
+    return _save_beside(state, AlignedWriter(folder, tools.staging), folder, world, tools)
 
 
 def read_stock(state: State, folder: Path, world: World) -> None:
@@ -76,6 +100,8 @@ def read_aligned(state: State, folder: Path, world: World) -> None:
 WRITERS: dict[str, tuple[Write, Read]] = {
     "stock": (write_stock, read_stock),
     "aligned": (write_aligned, read_aligned),
+    "async-stock": (write_async_stock, read_stock),
+    "async-aligned": (write_async_aligned, read_aligned),
 }
 
 
@@ -84,6 +110,18 @@ def _save(state: State, writer: Any, world: World) -> Written:
     dcp.save(state.by_name, storage_writer=writer, process_group=world.control)
     done = writer.data_durable_at or time.perf_counter()
     return Written(files=writer.files, seconds=done - begin, cpu_s=time.process_time() - cpu)
+
+
+def _save_beside(state: State, writer: Any, folder: Path, world: World, tools: Tools) -> Written:
+    assert tools.background, "an asynchronous writer needs its process"
+    begin, cpu = time.perf_counter(), time.process_time()
+    stall = tools.background.save(state, world, writer)
+    mine = [*folder.glob(f"__{world.rank}_*.distcp"), *folder.glob(f"rank{world.rank}.bin")]
+    mine += [folder / METADATA] if world.is_first else []
+    return Written(
+        files={path.name: path.stat().st_size for path in mine}, seconds=time.perf_counter() - begin,
+        cpu_s=time.process_time() - cpu, stall_s=stall,
+    )  # fmt: skip
 
 
 class _Stock(FileSystemWriter):  # type: ignore[misc]

@@ -20,6 +20,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,6 +41,14 @@ class Staging:
         self.threads = threads
         self._buffers = [_pinned_buffer() if pinned else _huge_buffer() for _ in range(threads)]
         self.mode = _probe(folder, self._buffers[0])
+
+    def __getstate__(self) -> dict[str, object]:
+        """Buffers stay here: a process that this travels to makes its own."""
+        return {"threads": self.threads, "mode": self.mode}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.threads, self.mode = state["threads"], state["mode"]
+        self._buffers = [_huge_buffer() for _ in range(self.threads)]
 
     def write(self, path: Path, parts: Sequence[Tensor]) -> int:
         """Write the flat uint8 tensors one after another into the new file `path` and sync it; its size in bytes.
