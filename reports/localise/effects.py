@@ -23,6 +23,7 @@ NORMAL_MAD = 1.4826  # median absolute deviation -> standard deviation of a norm
 BIWEIGHT = 4.685  # tuning constant, in standard deviations: 95 % efficiency
 SMALLEST_NOISE = 1e-3  # 0.1 %: two exact numbers are not infinitely sure
 MIN_CELLS = 2  # an effect seen once cannot be told from its cell
+SPARSE = 64  # a table is sparse with more possible pairs than this per cell
 PRIOR_CELLS = 8  # the fleet's noise counts as this many cells beside a row's own
 BIWEIGHT_VARIANCE = 1.1  # variance of a biweight centre of n cells, times n / noise²
 PRIOR_BAD = 0.005  # share of elements that are bad before anything was measured
@@ -109,15 +110,41 @@ def two_way(y: Floats, row: Ints, col: Ints, num_rows: int, num_cols: int, *, we
     noise = max(spread(y), SMALLEST_NOISE)
     rest = y - middle(y)
     sides = (_Side(row, num_rows), _Side(col, num_cols))
+    pair = _repeated(row, col, num_rows, num_cols)
     for _ in range(2):
         for side in sides:
-            rest = side.moved(rest, upper_median(rest, side.of, side.size))
+            if pair is None:
+                step = upper_median(rest, side.of, side.size)
+            else:
+                own = upper_median(rest, pair.of_cell, len(pair.cell))
+                step = upper_median(own, side.of[pair.cell], side.size)
+            rest = side.moved(rest, step)
     for _ in range(2):
         for side in sides:
             rest = side.moved(rest, _biweight_means(rest, side.of, side.size, noise))
     first, second = (_judged(side, rest, noise, weight) for side in sides)
     level = middle(y) + sum(middle(side.effect[side.count >= MIN_CELLS]) for side in sides)
     return Fit(row=first, col=second, rest=rest, level=level, noise=noise)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pairs:
+    """Which cells measure the same pair again."""
+
+    of_cell: Ints  # (cells,): the pair of each
+    cell: Ints  # (pairs,): one cell of each
+
+
+def _repeated(row: Ints, col: Ints, num_rows: int, num_cols: int) -> _Pairs | None:
+    """The distinct pairs, or None where repeats cannot matter.
+
+    A pair must count once in the medians: in a re-test of one of three nodes, its partners meet nobody else,
+    and would seem as slow as it is. In a sparse table repeats are too rare to matter.
+    """
+    if num_rows * num_cols > SPARSE * len(row):
+        return None
+    _, cell, of_cell = np.unique(row * num_cols + col, return_index=True, return_inverse=True)
+    return _Pairs(of_cell=of_cell.astype(np.int64), cell=cell.astype(np.int64))
 
 
 class _Side:
