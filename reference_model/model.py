@@ -153,9 +153,11 @@ def initialise(module: nn.Module, *, seed: int, prefix: str = "") -> None:
     """Fill parameters in place from their names and `seed` alone: every layout starts from the same weights.
 
     Norms are 1, everything else normal with standard deviation 0.02. A DTensor takes its own slice of the
-    whole tensor, which is drawn on the device one parameter at a time.
+    whole tensor, which is drawn on the device one parameter at a time. Meta tensors stay as they are.
     """
     for name, parameter in module.named_parameters(prefix=prefix):
+        if parameter.is_meta:
+            continue
         whole = torch.empty(parameter.shape, dtype=parameter.dtype, device=parameter.device)
         if "norm" in name:
             whole.fill_(1.0)

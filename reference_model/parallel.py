@@ -101,7 +101,8 @@ def build_stages(job: Job, grid: Grid, device: torch.device, *, dtype: torch.dty
     """This rank's stages, with the weights of `job.seed`.
 
     `dtype` is the type of the products. bfloat16 keeps float32 master weights and reduces gradients in
-    float32 (FSDP2's mixed precision); other types are used throughout.
+    float32 (FSDP2's mixed precision); other types are used throughout. On the "meta" device everything is
+    cut and sharded as it would be, and nothing holds a value.
     """
     stages = []
     for index in job.stages_of(grid.index("pp")):

@@ -11,6 +11,7 @@ ranks nor tensors. Overlap of a forward with a backward (DualPipeV) is played on
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -69,11 +70,14 @@ class Timeline:
 
 def orders(job: Job) -> list[list[Action]]:
     """Each pipeline rank's actions, in the order in which it does them."""
-    pp, m = job.layout.pp, job.micro_batches
-    if job.schedule in SINGLE or pp == 1:
-        warm = m if job.schedule == "gpipe" and pp > 1 else 0
-        return [list(_single(rank, m, warm or min(m, pp - rank))) for rank in range(pp)]
-    planned = get_schedule_ops(TORCH_NAMES[job.schedule], pp, m, job.stages_per_rank)
+    return _orders(job.schedule if job.layout.pp > 1 else "1f1b", job.layout.pp, job.micro_batches, job.stages_per_rank)
+
+
+@functools.cache
+def _orders(schedule: str, pp: int, m: int, stages_per_rank: int) -> list[list[Action]]:
+    if schedule in SINGLE:
+        return [list(_single(rank, m, m if schedule == "gpipe" else min(m, pp - rank))) for rank in range(pp)]
+    planned = get_schedule_ops(TORCH_NAMES[schedule], pp, m, stages_per_rank)
     return [[action for torchs in rank if torchs is not None for action in _ours(torchs)] for rank in planned]
 
 

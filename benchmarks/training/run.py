@@ -21,6 +21,7 @@ from benchmarks.training.spec import Training
 from benchmarks.training.timing import Timing, time_steps
 from benchmarks.world import World
 from reference_model.job import Job, gate_job
+from reference_model.memory import memory_of
 from reference_model.parallel import Grid
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
@@ -30,10 +31,25 @@ def run(spec: Training, world: World) -> Iterator[Measurement]:
     """Prove, then time. Rank 0 yields; every rank takes part."""
     spec.check(world.place)
     job = spec.job(world.place)
+    refuse_what_cannot_fit(job, world)
     grid = Grid.open(job.layout, world.device.type)
     proof = prove(gate_job(job), grid, world)
     yield from proven(spec, world, proof)
     yield from timed(spec, world, job, grid, proof)
+
+
+def refuse_what_cannot_fit(job: Job, world: World) -> None:
+    """Raise ValueError, on every rank alike, where a GPU's memory cannot even hold the weights and their state."""
+    if world.device.type != "cuda":
+        return
+    need = max(m.state + m.gathered for m in (memory_of(job, r, alive=0) for r in range(job.layout.pp)))
+    have = min(world.gather(torch.cuda.get_device_properties(world.device).total_memory))
+    if need > have:
+        raise ValueError(
+            f"{job.shape.label} as {job.layout} needs {need / 1e9:.0f} GB a GPU for weights, gradients and optimizer, "
+            f"and the smallest has {have / 1e9:.0f} GB: raise tp, pp or dp, drop shard, or use fewer layers; "
+            "python -m benchmarks training --dry-run --search says what fits"
+        )
 
 
 def proven(spec: Training, world: World, proof: Proof) -> Iterator[Measurement]:

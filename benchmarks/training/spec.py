@@ -40,6 +40,7 @@ class Training:
     dtype: str = "auto"  # of the products: bf16 | fp32 | fp64; "auto": bf16 on GPUs, else fp32
     steps: int = 8  # timed steps
     warmup: int = 2  # steps before them; the first pipeline step is never timed
+    allow_tp_across_nodes: bool = False  # tensor parallel groups over the network: slow, but its price can be measured
     seed: int = 0  # of weights and tokens
     limit_s: float = 180.0
 
@@ -62,9 +63,15 @@ class Training:
 
     def check(self, place: Place) -> None:
         """Raise ValueError, with a cure, where this cannot run at `place`. Costs nothing: no rank is needed."""
-        self.job(place)
+        job = self.job(place)
         if self.dtype not in ("auto", "bf16", "fp32", "fp64"):
             raise ValueError(f"no dtype {self.dtype!r} for training: use auto, bf16, fp32 or fp64")
+        tp, inside = job.layout.tp, place.ranks_per_node
+        if place.nodes > 1 and inside % tp and not self.allow_tp_across_nodes:
+            raise ValueError(
+                f"tp {tp} does not fit into nodes of {inside} ranks: its traffic would cross the network; use a tp "
+                f"that divides {inside}, or allow_tp_across_nodes to measure the price"
+            )
         if self.steps < 1 or self.warmup < 1:
             raise ValueError("training needs one timed step and one before it or more: raise steps and warmup to 1")
 

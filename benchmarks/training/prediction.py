@@ -1,0 +1,233 @@
+"""Predicts a step from a machine's figures: what compute, links and schedule should give.
+
+The model is a sum of parts, each with one efficiency that is the same for every layout and machine: matrix
+products and attention at a share of the peak, element-wise work at a share of the memory bandwidth,
+collectives at a share of their link, the pipeline by playing its schedule. Tensor and context parallel
+traffic is exposed, FSDP2's hides behind compute where there is no pipeline. `tests/test_training_plan.py`
+holds it against published 70B results. It does not know congestion, stragglers or power limits.
+
+>>> predict(job, Machine.of(load("h100-sxm-ndr400"))).mfu
+0.47
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from clusters.cluster import Cluster
+from reference_model.job import Job
+from reference_model.memory import LOGIT_BYTES, local_parameters
+from reference_model.pipeline import Costs, Timeline, orders, simulate
+
+OPTIMIZER_BYTES = 32  # a parameter: read weight, gradient (twice: norm) and moments, write weight and moments
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The figures of one cluster that a prediction needs, per GPU; B/s are one way."""
+
+    flops: float  # dense bf16 peak
+    memory_bytes: float
+    memory_bandwidth: float
+    inside: float  # B/s to the other GPUs of its node
+    between: float  # B/s to other nodes
+    gpus_per_node: int
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> Machine:
+        """A cluster file's figures. ValueError where it names no GPU."""
+        if cluster.gpu is None or not cluster.gpus_per_node:
+            raise ValueError(
+                f"{cluster.name} names no GPU: plan with a cluster file that does (--cluster h100-sxm-ndr400)"
+            )
+        gpu, count = cluster.gpu, cluster.gpus_per_node
+        return cls(
+            flops=gpu.bf16_flops, memory_bytes=gpu.memory_bytes, memory_bandwidth=gpu.memory_bandwidth,
+            inside=gpu.nvlink_bandwidth, between=cluster.network.node_rate / count, gpus_per_node=count,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Efficiency:
+    """Shares of the figures that good code reaches; fitted once to the published rows in the tests."""
+
+    gemm: float = 0.64
+    attention: float = 0.45
+    memory: float = 0.75
+    link: float = 0.80
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collective:
+    """One kind of traffic of one rank in one step."""
+
+    name: str
+    axis: str
+    count: int
+    bytes: int  # of one, as nccl-tests counts them
+    inside: bool  # within a node
+    seconds: float  # of all of them together
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """A step as it should be."""
+
+    job: Job
+    machine: Machine
+    timeline: Timeline  # of the passes
+    collectives: tuple[Collective, ...]
+    exposed: float  # seconds of data parallel traffic that nothing hides
+    optimizer: float  # seconds
+
+    @property
+    def step(self) -> float:
+        """Seconds of one step."""
+        return self.timeline.step + self.exposed + self.optimizer
+
+    @property
+    def tokens_rate(self) -> float:
+        """Tokens per second and GPU."""
+        return self.job.tokens / self.step / self.job.layout.ranks
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOPs (causal attention) by the dense bf16 peak."""
+        return self.tokens_rate * self.job.shape.flops_per_token(self.job.sequence) / self.machine.flops
+
+
+def predict(job: Job, machine: Machine, efficiency: Efficiency | None = None) -> Prediction:
+    """The step of a job on a machine, bf16 with float32 master weights."""
+    job.check()
+    rates = Rates(job=job, machine=machine, efficiency=efficiency or Efficiency())
+    timeline = simulate(job, orders(job), rates.costs())
+    traffic = rates.traffic()
+    if job.layout.pp > 1:
+        exposed = sum(c.seconds for c in traffic if c.axis == "dp")
+    else:
+        exposed = max(0.0, sum(c.seconds for c in traffic if c.axis == "dp") - timeline.step)
+    local = max(sum(local_parameters(job, stage=s) for s in job.stages_of(r)) for r in range(job.layout.pp))
+    return Prediction(
+        job=job, machine=machine, timeline=timeline, collectives=traffic, exposed=exposed,
+        optimizer=OPTIMIZER_BYTES * local / (machine.memory_bandwidth * rates.efficiency.memory),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """Times of a job's parts on a machine."""
+
+    job: Job
+    machine: Machine
+    efficiency: Efficiency
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one micro-batch on one tensor parallel group."""
+        return self.job.micro_batch * self.job.sequence // self.job.layout.cp
+
+    def gemm(self, parameters: float) -> float:
+        """Seconds to multiply a micro-batch's tokens by `parameters` weights, cut by tp."""
+        flops = 2 * parameters * self.tokens / self.job.layout.tp
+        return flops / (self.machine.flops * self.efficiency.gemm)
+
+    def attention(self) -> float:
+        """Seconds of one block's two attention products, forward, causal half."""
+        flops = 2 * self.job.shape.dim * self.job.sequence * self.tokens / self.job.layout.tp
+        return flops / (self.machine.flops * self.efficiency.attention)
+
+    def elementwise(self) -> float:
+        """Seconds of one block's norms, residuals, rotations and SwiGLU, forward: bf16 reads and writes."""
+        values = self.tokens / self.job.layout.tp * (14 * self.job.shape.dim + 5 * self.job.shape.ffn)
+        return 2 * values / (self.machine.memory_bandwidth * self.efficiency.memory)
+
+    def link(self, axis: str) -> tuple[float, bool]:
+        """B/s of a rank along an axis (ring), and whether the axis stays inside a node."""
+        layout, per_node = self.job.layout, self.machine.gpus_per_node
+        stride = {"tp": 1, "cp": layout.tp, "dp": layout.tp, "pp": layout.tp * layout.cp * layout.dp}[axis]
+        size = {"tp": layout.tp, "cp": layout.cp, "dp": layout.copies_over * layout.cp, "pp": 2}[axis]
+        if stride * size <= per_node:
+            return self.machine.inside * self.efficiency.link, True
+        together = (
+            max(1, per_node // stride) if axis != "pp" else 1
+        )  # of one group in a node: they share its NICs' rate
+        return min(self.machine.inside, self.machine.between * together) * self.efficiency.link, False
+
+    def collective(self, name: str, axis: str, *, size: int, count: int) -> Collective:
+        """`count` all-gathers or reduce-scatters of `size` bytes in all over an axis."""
+        rate, inside = self.link(axis)
+        layout = self.job.layout
+        n = {"tp": layout.tp, "cp": layout.cp, "dp": layout.copies_over * layout.cp, "pp": 2}[axis]
+        share = 1.0 if axis == "pp" else (n - 1) / n
+        return Collective(
+            name=name, axis=axis, count=count, bytes=size, inside=inside, seconds=count * size * share / rate
+        )
+
+    def costs(self) -> Costs:
+        """Seconds of each stage's actions. Recomputation comes with the gradients of the inputs."""
+        job, shape = self.job, self.job.shape
+        gemm, attention, between = self.gemm(shape.block_matmul_parameters), self.attention(), self.elementwise()
+        traffic = sum(c.seconds / c.count for c in self.block_traffic() for _ in range(4 if c.axis == "tp" else 1))
+        forward = gemm + attention + between + traffic
+        inputs = gemm + 2.5 * attention + 2 * between + traffic  # flash attention's backward: 2.5 forwards
+        if job.recompute == "full":  # torch stops before the last product of each block
+            inputs += forward - self.gemm(shape.dim * shape.ffn)
+        head, stages = self.gemm(shape.dim * shape.vocab), range(job.stages)
+        logits = (
+            LOGIT_BYTES
+            * self.tokens
+            * shape.vocab
+            / job.layout.tp
+            / self.machine.memory_bandwidth
+            / self.efficiency.memory
+        )
+        blocks = [len(job.layers_of(stage)) for stage in stages]
+        last = [stage == job.stages - 1 for stage in stages]
+        hop = self.collective("", "pp", size=self.hop_bytes, count=1).seconds if job.layout.pp > 1 else 0.0
+        return Costs(
+            forward=tuple(b * forward + end * (head + logits) for b, end in zip(blocks, last, strict=True)),
+            inputs=tuple(b * inputs + end * head for b, end in zip(blocks, last, strict=True)),
+            weights=tuple(b * gemm + end * head for b, end in zip(blocks, last, strict=True)),
+            hop=hop,
+        )
+
+    @property
+    def hop_bytes(self) -> int:
+        """Bytes that one micro-batch sends from a stage to the next, on one rank."""
+        return 2 * self.tokens * self.job.shape.dim // self.job.layout.tp
+
+    def block_traffic(self) -> list[Collective]:
+        """Of one block and one micro-batch: what its forward or its backward pass sends."""
+        shape, layout, found = self.job.shape, self.job.layout, []
+        if layout.tp > 1:
+            size = 2 * self.tokens * shape.dim
+            found.append(self.collective("all-gather, reduce-scatter", "tp", size=size, count=4))
+        if layout.cp > 1:
+            size = 2 * 2 * self.tokens * layout.cp * shape.kv_heads * shape.head_dim // layout.tp
+            found.append(self.collective("keys and values", "cp", size=size, count=1))
+        return found
+
+    def traffic(self) -> tuple[Collective, ...]:
+        """Everything that the fullest rank sends in one step."""
+        job, layout = self.job, self.job.layout
+        held = [[len(job.layers_of(s)) for s in job.stages_of(r)] for r in range(layout.pp)]
+        passes = max(map(sum, held)) * job.micro_batches * (3 if job.recompute == "full" else 2)
+        found = [self.collective(c.name, c.axis, size=c.bytes, count=c.count * passes) for c in self.block_traffic()]
+        if layout.pp > 1:
+            count = 2 * job.micro_batches * job.stages_per_rank
+            found.append(self.collective("activations and their gradients", "pp", size=self.hop_bytes, count=count))
+        if layout.copies_over * layout.cp > 1:
+            found += self.state_traffic()
+        return tuple(found)
+
+    def state_traffic(self) -> list[Collective]:
+        """FSDP2: bf16 weights gathered, float32 gradients scattered: a pipeline does it once a step."""
+        job = self.job
+        whole = max(
+            sum(local_parameters(job, stage=s, shards=1) for s in job.stages_of(r)) for r in range(job.layout.pp)
+        )
+        often, gathers = (1, 1) if job.layout.pp > 1 else (job.micro_batches, 2)
+        return [
+            self.collective("weights", "dp", size=2 * whole, count=gathers * often),
+            self.collective("gradients", "dp", size=4 * whole, count=often),
+        ]
