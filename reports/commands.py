@@ -15,10 +15,13 @@ from pathlib import Path
 
 from benchmarks.measurement import Verdict
 from reports import compare, comparepage, junit, page, runs, table
+from reports.importers import command as importing
 from reports.judge import EXIT_CODES
+from reports.nccl_log import command as nccl_log
 from reports.runs import RunError, StoredRun
 
 INCOMPLETE, USAGE = 3, 4
+EXPORTS = ("csv", "parquet", "pytest-benchmark", "openmetrics", "junit")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -62,6 +65,13 @@ def build_parser() -> argparse.ArgumentParser:
         if name != "table":
             one.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to write it")
         one.set_defaults(command=command)
+    one = commands.add_parser(
+        "export", help="a run in another format: csv, parquet, pytest-benchmark, openmetrics, junit"
+    )
+    one.add_argument("run", help="a run folder")
+    one.add_argument("--to", default="csv", choices=EXPORTS, help="the format (csv)")
+    one.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to write it (RUN/export.SUFFIX)")
+    one.set_defaults(command=export_run, baseline="")
     one = commands.add_parser("compare", help="is B as good as A: rack against rack, before against after")
     one.add_argument(
         "runs", nargs="+", metavar="RUN", help="the reference, then what is compared with it; A1+A2 repeats"
@@ -69,13 +79,15 @@ def build_parser() -> argparse.ArgumentParser:
     one.add_argument("--across", action="store_true", help="compare what is not comparable, and say so")
     one.add_argument("-o", "--output", type=Path, metavar="FILE", help="write a page too")
     one.set_defaults(command=compare_runs)
+    nccl_log.add_parser(commands)
+    importing.add_parser(commands)
     return parser
 
 
 def render(options: argparse.Namespace) -> int:
     """Write the page and say where it is."""
     stored, verdicts = _judged(options)
-    print(page.write(stored, verdicts, options.output))
+    print(page.write(stored, verdicts, stored.view(options.output or stored.folder / page.FILE)))
     return _status(stored, verdicts)
 
 
@@ -89,10 +101,22 @@ def show_table(options: argparse.Namespace) -> int:
 def show_junit(options: argparse.Namespace) -> int:
     """Write the JUnit file and say where it is."""
     stored, verdicts = _judged(options)
-    path = options.output or stored.folder / "junit.xml"
+    path = stored.view(options.output or stored.folder / "junit.xml")
     junit.write(stored, verdicts, path)
     print(path)
     return _status(stored, verdicts)
+
+
+def export_run(options: argparse.Namespace) -> int:
+    """Write the file and say where it is; 0 whatever the outcome, as nothing is judged by exporting."""
+    from reports import export  # pandas takes half a second to import
+
+    suffix, write = export.FORMATS[options.to]
+    stored, verdicts = _judged(options)
+    path = stored.view(options.output or stored.folder / f"export.{suffix}")
+    write(stored, verdicts, path)
+    print(path)
+    return 0
 
 
 def compare_runs(options: argparse.Namespace) -> int:

@@ -121,7 +121,7 @@ class Evidence:
         problem = next((p for ms in found for m in ms if (p := _record_problem(expected, m))), None)
         if problem:
             return Attempt(numbers=numbers, problem=problem)
-        batches = [[unit for m in ms for unit in _units(expected, m)] for ms in found]
+        batches = [[unit for m in ms for unit in units_of(expected.per, m)] for ms in found]
         problem = next((p for units in batches if (p := _double(units))), None)
         units = batches[0] if len(batches) == 1 else _pooled(batches)
         problem = problem or _absent(expected, units) or _sample_problem(expected, units)
@@ -171,17 +171,17 @@ def _identity_columns(per: str) -> tuple[str, ...]:
     return {"rank": ("rank",), "pair": ("a", "b"), "node": ("node",)}[per]
 
 
-def _units(expected: Expected, m: Measurement) -> list[Unit]:
-    """The units of one record: its table's rows, or itself."""
+def units_of(per: str, m: Measurement) -> list[Unit]:
+    """The units of one record of a metric emitted per world, node, rank or pair: its table's rows, or itself."""
     if "samples" not in m.columns:
         subject = m.subject
-        identity = {"rank": (subject.rank,), "pair": tuple(subject.link), "node": (subject.node,)}.get(expected.per, ())
+        identity = {"rank": (subject.rank,), "pair": tuple(subject.link), "node": (subject.node,)}.get(per, ())
         return [Unit(identity, subject.label, subject.node, m.samples)]
-    identities = zip(*(m.columns[name] for name in _identity_columns(expected.per)), strict=True)
+    identities = zip(*(m.columns[name] for name in _identity_columns(per)), strict=True)
     rows = m.columns["samples"]
     nodes = m.columns.get("node") or [m.subject.node] * len(rows)
     return [
-        Unit(identity, _label(expected.per, identity), node, tuple(row))
+        Unit(identity, _label(per, identity), node, tuple(row))
         for identity, node, row in zip(identities, nodes, rows, strict=False)
     ]
 

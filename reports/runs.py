@@ -37,6 +37,7 @@ from reports.statistics import Estimate
 
 HEAD, CLUSTER = "run.json", "cluster.toml"
 MEASUREMENTS, ENVIRONMENTS, EVENTS = "measurements.jsonl", "environments.jsonl", "events.jsonl"
+FILES = (HEAD, CLUSTER, MEASUREMENTS, ENVIRONMENTS, EVENTS)
 CAMPAIGN = ("launch", "batch", "error", "selected", "interrupted", "resumed", "retest", "noisy", "ended")
 
 T = TypeVar("T")
@@ -94,6 +95,12 @@ class StoredRun:
         """What its campaigns were told to hold it against, kept in the run; None where nothing was."""
         kept = [event.detail["values"] for event in self.events if event.kind == "baseline"]
         return unpack(kept[-1]) if kept else None
+
+    def view(self, path: Path) -> Path:
+        """`path` for a view of this run. RunError where it would write over the records themselves."""
+        if path.name in FILES and path.resolve().parent == self.folder.resolve():
+            raise RunError(f"{path} holds the run itself; write to another name with -o")
+        return path
 
     @property
     def errors(self) -> list[Event]:
