@@ -438,7 +438,9 @@ def test_a_suspect_that_the_retest_finds_well_is_cleared():
 
 def test_one_confirmation_is_not_enough():
     plan = rounds.retest([3], [i for i in range(8) if i != 3], 1)
-    assert confirm(played(8, slow_sender), measured(plan, num=8, fault=slow_sender)).accused == ()
+    after = confirm(played(8, slow_sender), measured(plan, num=8, fault=slow_sender))
+    assert after.accused == () and after.cleared == ()
+    assert after.suspects[0].evidence.endswith("re-tested only once")
 
 
 def test_a_suspect_that_was_not_retested_stays_unconfirmed():

@@ -19,15 +19,15 @@ import numpy as np
 from reports.localise.pairs import PairTable
 from reports.localise.screening import examine
 from reports.localise.suspects import CERTAIN, Findings, Suspect, ordered
-from reports.localise.testimony import NODE_KINDS, Witnesses, certain_among
+from reports.localise.testimony import MIN_CONFIRMATIONS, NODE_KINDS, Witnesses, certain_among
 
 
 def confirm(findings: Findings, retest: PairTable) -> Findings:
     """The suspects of `findings` that a re-test bears out.
 
-    Returns Findings whose suspects are `confirmed`, or were not touched by the re-test and stay as they were;
-    those it spoke against are in `cleared`. Raises ValueError where the re-test measures something else than the
-    screening did, or `findings` did not come from `screen`.
+    Returns Findings whose suspects are `confirmed`; those it spoke against are in `cleared`, those it measured less
+    than twice stay as they were and are not accused. Raises ValueError where the re-test measures something else
+    than the screening did, or `findings` did not come from `screen`.
     """
     if findings.table is None or findings.topology is None:
         raise ValueError("findings without their table cannot be confirmed: pass what screen() returned")
@@ -45,11 +45,12 @@ def confirm(findings: Findings, retest: PairTable) -> Findings:
         if any(_same_place(old, new) for new in kept):
             continue
         heard = witnesses.heard(old)
-        if heard.num_pairs:
+        if heard.num_pairs >= MIN_CONFIRMATIONS:
             cleared.append(replace(old, confidence=0.0, evidence=f"{old.evidence}; {heard.said}"))
         else:
-            kept.append(replace(old, evidence=f"{old.evidence}; not re-tested"))
-    return replace(again, suspects=ordered(kept), cleared=ordered(cleared))
+            said = "re-tested only once" if heard.num_pairs else "not re-tested"
+            kept.append(replace(old, evidence=f"{old.evidence}; {said}"))
+    return replace(again, suspects=ordered(kept), cleared=ordered(cleared), retested=True)
 
 
 def _confirmed(old: tuple[Suspect, ...], now: tuple[Suspect, ...], witnesses: Witnesses) -> list[Suspect]:

@@ -88,14 +88,15 @@ class Findings:
     cleared: tuple[Suspect, ...] = ()  # suspects that a re-test did not confirm
     notes: tuple[str, ...] = ()  # bad input, a flat topology, what cannot be separated
     unjudged: tuple[str, ...] = ()  # nodes with too few measurements: never a pass
+    retested: bool = False
     common_cause: str = ""  # set where too many are slow to accuse each: software or limit
     table: PairTable | None = None
     topology: Topology | None = None
 
     @property
     def accused(self) -> tuple[Suspect, ...]:
-        """The suspects that are certain."""
-        return tuple(s for s in self.suspects if s.certain)
+        """The suspects that are certain; after a re-test, only those that it confirmed."""
+        return tuple(s for s in self.suspects if s.certain and (s.confirmed or not self.retested))
 
 
 def ordered(suspects: list[Suspect]) -> tuple[Suspect, ...]:
