@@ -48,10 +48,13 @@ class Layout:
         return cls(**sizes)
 
     @classmethod
-    def auto(cls, ranks: int) -> Layout:
-        """A layout that exercises what `ranks` ranks allow: tp2,pp2 of every four, tp2 of every two."""
-        tp = 2 if ranks % 2 == 0 else 1
-        pp = 2 if ranks % 4 == 0 else 1
+    def auto(cls, ranks: int, *, per_node: int = 0) -> Layout:
+        """A layout that exercises what `ranks` ranks allow: tp2,pp2 of every four, tp2 of every two.
+
+        With `per_node` ranks on each node (0: one node), tensor parallelism stays inside a node.
+        """
+        tp = 2 if ranks % 2 == 0 and (per_node or ranks) % 2 == 0 else 1
+        pp = 2 if ranks % (2 * tp) == 0 and ranks >= 4 else 1
         return cls(tp=tp, pp=pp, dp=ranks // (tp * pp))
 
     @property

@@ -11,8 +11,8 @@ import contextlib
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from clusters.cluster import Cluster
 from clusters.loader import ClusterError, check_metrics, check_settings, load
 from reports import page, runs
 from reports.comparison import pack
+from suites import search
 from suites.controller import Controller
 from suites.lock import CampaignLock, LockedError
 from suites.needs import checks
@@ -121,7 +122,9 @@ class Campaign:
             controller.attempts = _attempts(self.resumed)
             controller.held = set() if self.options.retest else _sound(self.resumed)
         try:
-            controller.measure(self._configs())
+            configs = self._configs()
+            controller.measure(configs, lambda: search.retest(self.stored(), configs, self.folder))
+            self._conclude(configs, controller.attempts)
             self.measured = True
         except RunFolderError as error:
             self.trouble = str(error)
@@ -130,6 +133,12 @@ class Campaign:
             with contextlib.suppress(RunFolderError):
                 self.folder.event("interrupted")
             raise
+
+    def _conclude(self, configs: Sequence[Config], attempts: Mapping[str, int]) -> None:
+        """Write down what follows from the measurements alone: who is to blame for slow links."""
+        found = search.conclude(self.stored(), 1)
+        if found and found.config in {c.id for c in configs}:
+            self.folder.measurement(replace(found, attempt=attempts[found.config]))
 
     def verdicts(self) -> list[Verdict]:
         """The verdicts of all that is in the run folder by now."""

@@ -26,6 +26,7 @@ GROUP_MARGIN_S = 60.0  # the process group gives up this much after the longest 
 START_TRIES = 2  # launches in a row that may fail to come up before a place is given up
 NOISY_TRIES = 2  # further attempts at a config whose verdict is noisy; their samples are pooled
 
+FollowUp = Callable[[], Sequence[Config]]
 Judge = Callable[[], Sequence[Verdict]]
 
 
@@ -45,8 +46,11 @@ class Controller:
     _got: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     _given_up: dict[str, Trouble] = field(default_factory=dict)
 
-    def measure(self, configs: Sequence[Config]) -> None:
-        """Measure these configs in order, then the noisy ones again. Ranks never outlive this call."""
+    def measure(self, configs: Sequence[Config], follow_up: FollowUp = list) -> None:
+        """Measure these configs in order, then the noisy ones again, then what `follow_up` asks for beyond the plan.
+
+        Ranks never outlive this call.
+        """
         try:
             self._pass(configs, pool=False)
             for _ in range(NOISY_TRIES):
@@ -57,6 +61,7 @@ class Controller:
                 self.progress.again(len(again))
                 self.folder.event("noisy", configs=[c.id for c in again])
                 self._pass(again, pool=True)
+            self._pass(follow_up(), pool=False)
             self._stop()
         finally:
             self._kill()

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from benchmarks.spec import Spec
 from clusters.cluster import Cluster
 
-SUITES = ("smoke", "acceptance", "nightly", "node")
+SUITES = ("smoke", "acceptance", "nightly", "node", "fabric")
 FOLDER = Path(__file__).parent
 F = TypeVar("F", bound=Callable[..., None])
 Build = Callable[[Cluster], Spec | Sequence[Spec]]

@@ -15,6 +15,7 @@ from benchmarks.measurement import Config, Expected
 from benchmarks.spec import Place, Spec, from_config, to_config
 from clusters.cluster import Cluster
 from suites.needs import SUITES, Check, checks
+from suites.search import derived
 
 START_S = 60.0  # worst case of one launch, where the cluster file does not say
 
@@ -101,8 +102,8 @@ def metrics(cluster: Cluster, gpus: Sequence[InstalledGpu]) -> dict[str, tuple[s
     found: dict[str, tuple[str, str]] = {}
     for check in (c for suite in SUITES for c in checks(suite)):
         for spec in check.specs(cluster):
-            for m in (m for place in where(spec, device, world) for m in spec.emits(place)):
-                found[m.name] = (m.unit, m.better)
+            for place in where(spec, device, world):
+                found |= {m.name: (m.unit, m.better) for m in (*spec.emits(place), *derived(spec, place))}
     return found
 
 
@@ -141,7 +142,7 @@ def _expected(spec: Spec, place: Place, config: Config, check: Check) -> list[Ex
             metric=m.name, unit=m.unit, better=m.better, params=m.params, per=m.per, units=place.units(m.per),
             config=config.id, test=check.test,
         )
-        for m in spec.emits(place)
+        for m in (*spec.emits(place), *derived(spec, place))
     ]  # fmt: skip
 
 

@@ -31,19 +31,19 @@ def tournament(cluster: Cluster) -> Links:
     return Links(**chosen)
 
 
-@needs(tournament, suites=("smoke", "acceptance", "nightly"))
+@needs(tournament, suites=("smoke", "acceptance", "nightly", "fabric"))
 def test_every_message_arrives_unchanged(verdicts: Any) -> None:
     """Every byte of every timed message, at its receiver."""
     verdicts("links.wrong_elements").must_pass()
 
 
-@needs(tournament, suites=("acceptance", "nightly"))
+@needs(tournament, suites=("acceptance", "nightly", "fabric"))
 def test_every_link_is_quick(verdicts: Any) -> None:
     """Half the round trip of every pair; between nodes also what load adds to it (links.congestion.*)."""
     verdicts("links.[lc]*").must_pass()
 
 
-@needs(tournament, suites=("acceptance", "nightly"))
+@needs(tournament, suites=("acceptance", "nightly", "fabric"))
 def test_every_link_is_wide(verdicts: Any) -> None:
     """Bandwidth of every ordered pair one way; between nodes also both ways, and of simultaneous flows."""
     verdicts("links.*bandwidth").must_pass()

@@ -79,7 +79,8 @@ class Link:
                 seen.seconds.extend(seconds)
                 seen.stopped = stop(seen.seconds, time.perf_counter() - begin)
             done += count
-            count = self._announce(0 if seen.stopped else min(self.num_slots, most - len(seen.seconds)))
+            more = min(2 * count, self.num_slots, most - len(seen.seconds))  # small at first: a slow link stops soon
+            count = self._announce(0 if seen.stopped else more)
         return seen
 
     def ready(self) -> None:

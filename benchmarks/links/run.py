@@ -6,7 +6,7 @@ yields one table per metric, a row per ordered pair. A number belongs to the pai
 the fabric between is at fault, the reports work out from the whole table. Column "lost" tells loss from mere
 delay: what the counters of the two nodes saw while the pair was measured (beside other pairs of these nodes).
 
-    torchrun --nproc-per-node=4 -m benchmarks links --both_ways true --flows 1,2 --congestion true
+    torchrun --nproc-per-node=4 -m benchmarks links --both-ways --flows 1,2 --congestion
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks.links import congestion
 from benchmarks.links.exchange import Link, Seen
 from benchmarks.links.flows import measure_flows
 from benchmarks.links.paths import paths_from
-from benchmarks.links.spec import Links
+from benchmarks.links.spec import Links, read_round
 from benchmarks.links.tournament import partner, seated, tournament
 from benchmarks.measurement import Measurement
 from benchmarks.world import World
@@ -79,7 +79,10 @@ def run(spec: Links, world: World) -> Iterator[Measurement]:
 
 def schedule(spec: Links, world: World) -> list[list[Pair]]:
     """The rounds of all passes; on CPUs, no more pairs of a node at once than it has cores for."""
-    rounds = [pairs for i in range(spec.passes) for pairs in tournament(world.size, seed=spec.seed + i)]
+    if spec.rounds:
+        rounds = [read_round(pairs) for pairs in spec.rounds] * spec.passes
+    else:
+        rounds = [pairs for i in range(spec.passes) for pairs in tournament(world.size, seed=spec.seed + i)]
     if world.device.type == "cuda":
         return rounds
     cores = world.gather(os.cpu_count() if not hasattr(os, "sched_getaffinity") else len(os.sched_getaffinity(0)))

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -47,6 +48,8 @@ class Links:
     """repetitions per ordered pair and pass even where the budget is spent"""
     max_repetitions: int = 64
     """repetitions per ordered pair and pass after which nothing more is learnt"""
+    rounds: tuple[str, ...] = ()
+    """rounds of disjoint pairs instead of the full tournament, e.g. ("0-3 1-2", "0-1"): a re-test of some ranks"""
     seed: int = 1
     """picks the data and the order of the rounds"""
     limit_s: float = 120.0
@@ -56,6 +59,10 @@ class Links:
         sizes = self.latency_sizes + self.bandwidth_sizes
         if not self.latency_sizes or not self.bandwidth_sizes or min(sizes) < 1 or len(set(sizes)) < len(sizes):
             raise ValueError("links: latency_sizes and bandwidth_sizes are different positive numbers of bytes")
+        for pairs in self.rounds:
+            ends = [rank for pair in read_round(pairs) for rank in pair]
+            if len(set(ends)) < len(ends):
+                raise ValueError(f"links: the pairs of a round are disjoint, not {pairs!r}")
         if min(self.window, self.passes) < 1:
             raise ValueError("links: window and passes are at least 1")
         if not 1 <= self.min_repetitions <= self.max_repetitions:
@@ -104,6 +111,8 @@ class Links:
         n = place.ranks
         if n < 2:
             raise ValueError("links: a link needs at least 2 ranks; give the cluster more, or leave it out")
+        if any(rank >= n for pairs in self.rounds for pair in read_round(pairs) for rank in pair):
+            raise ValueError(f"links: rounds name ranks that are not there: there are {n}, from 0")
         if any(not 1 <= k <= n // 2 for k in self.flows) or len(set(self.flows)) < len(self.flows):
             raise ValueError(f"links: flows are different numbers from 1 to {n // 2}, half of the {n} ranks")
         if self.congestion and n < 4:
@@ -116,3 +125,16 @@ class Links:
     def bytes_written(self, place: Place) -> int:  # noqa: ARG002
         """Nothing is written to storage."""
         return 0
+
+
+def read_round(pairs: str) -> list[tuple[int, int]]:
+    """The pairs of "0-3 1-2", lower rank first. ValueError where it is none.
+
+    >>> read_round("3-0 1-2")
+    [(0, 3), (1, 2)]
+    """
+    found = [re.fullmatch(r"(\d+)-(\d+)", word) for word in pairs.split()]
+    if not found or not all(found):
+        raise ValueError(f'links: a round is pairs of ranks like "0-3 1-2", not {pairs!r}')
+    ends = [sorted((int(m[1]), int(m[2]))) for m in found if m]
+    return [(a, b) for a, b in ends]

@@ -46,11 +46,12 @@ class Training:
 
     def job(self, place: Place) -> Job:
         """The job it becomes there. ValueError with a cure where it cannot run."""
-        layout = Layout.auto(place.ranks) if self.layout == "auto" else Layout.parse(self.layout)
+        auto = Layout.auto(place.ranks, per_node=place.ranks_per_node)
+        layout = auto if self.layout == "auto" else Layout.parse(self.layout)
         if layout.ranks != place.ranks:
             raise ValueError(
                 f"layout {layout} needs {layout.ranks} ranks and there are {place.ranks}: "
-                f'use tp x pp x dp = {place.ranks}, or "auto" (here {Layout.auto(place.ranks)})'
+                f'use tp x pp x dp = {place.ranks}, or "auto" (here {auto})'
             )
         shape = shape_of(self.model)
         job = Job(
