@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.checkpoint.leftovers import OWNER, claim, clear
 from benchmarks.checkpoint.spec import Checkpoint
 from benchmarks.storage import lustre
 from benchmarks.storage.filesystem import FileSystem, filesystem_of
@@ -34,6 +35,7 @@ class Directory:
     free_bytes: int
     size_bytes: int
     problems: list[str] = field(default_factory=list)  # of all nodes
+    leftovers: list[str] = field(default_factory=list)  # folders of other runs, dead or alive, that are still there
 
 
 @contextmanager
@@ -42,15 +44,15 @@ def opened(spec: Checkpoint, world: World) -> Iterator[Directory]:
 
     Raises ValueError with the cure, on all ranks alike, where it cannot be made, shared, or hold COPIES checkpoints.
     """
-    folder = _make_folder_together(spec, world)
+    folder, leftovers = _make_folder_together(spec, world)
     try:
-        yield _directory(spec, world, folder)
+        yield _directory(spec, world, folder, leftovers)
     finally:
         if world.is_first:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _directory(spec: Checkpoint, world: World, folder: Path) -> Directory:
+def _directory(spec: Checkpoint, world: World, folder: Path, leftovers: list[str]) -> Directory:
     where = filesystem_of(folder)
     sort, stat = sort_of(where), os.statvfs(folder)
     everywhere = {node: (node, *seen) for node, seen in zip(world.nodes, world.gather((where, sort)), strict=True)}
@@ -63,8 +65,9 @@ def _directory(spec: Checkpoint, world: World, folder: Path) -> Directory:
     if where.kind == "lustre" and world.is_first:
         found += _of_targets(folder, COPIES * spec.state_bytes(world.place))
     return Directory(
-        folder=folder, where=where, sort=sort, free_bytes=stat.f_bavail * stat.f_frsize, size_bytes=size, problems=found
-    )
+        folder=folder, where=where, sort=sort, free_bytes=stat.f_bavail * stat.f_frsize, size_bytes=size,
+        problems=found, leftovers=leftovers,
+    )  # fmt: skip
 
 
 def _of_targets(folder: Path, needed: int) -> list[str]:
@@ -74,18 +77,18 @@ def _of_targets(folder: Path, needed: int) -> list[str]:
         return [str(error)]
 
 
-def _make_folder_together(spec: Checkpoint, world: World) -> Path:
-    made, problem = "", ""
+def _make_folder_together(spec: Checkpoint, world: World) -> tuple[Path, list[str]]:
+    made, left, problem = "", [""], ""
     if world.is_first:
         try:
-            made = _make_folder(spec, world)
+            made, left = _make_folder(spec, world)
         except (OSError, ValueError) as error:
             problem = str(error)
-    made, problem = world.gather((made, problem))[0]
+    made, left, problem = world.gather((made, left, problem))[0]
     if problem:
         raise ValueError(problem)
     folder = Path(made)
-    unseen = [rank for rank, sees in enumerate(world.gather((folder / "here").is_file())) if not sees]
+    unseen = [rank for rank, sees in enumerate(world.gather((folder / OWNER).is_file())) if not sees]
     if unseen:
         if world.is_first:
             shutil.rmtree(folder, ignore_errors=True)
@@ -93,13 +96,14 @@ def _make_folder_together(spec: Checkpoint, world: World) -> Path:
             f"checkpoint: rank {', '.join(map(str, unseen))} does not see {folder}: "
             "set [checkpoint] directory to a file system that all nodes share"
         )
-    return folder
+    return folder, left
 
 
-def _make_folder(spec: Checkpoint, world: World) -> str:
+def _make_folder(spec: Checkpoint, world: World) -> tuple[str, list[str]]:
     parent = Path(spec.directory) if spec.directory else default_parent(world)
     if not parent.is_dir():
         raise ValueError(f"checkpoint: no folder {parent}: make it, or set [checkpoint] directory to one that exists")
+    _, left = clear(parent, PREFIX)
     needed = COPIES * spec.state_bytes(world.place)
     free = os.statvfs(parent).f_bavail * os.statvfs(parent).f_frsize
     if free < needed:
@@ -108,8 +112,8 @@ def _make_folder(spec: Checkpoint, world: World) -> str:
             f"{needed / 1e9:.3g} GB: free space, or set [checkpoint] directory"
         )
     made = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
-    (Path(made) / "here").touch()
-    return made
+    claim(Path(made))
+    return made, left
 
 
 def default_parent(world: World) -> Path:

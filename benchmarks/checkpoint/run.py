@@ -124,6 +124,7 @@ def _measurements(spec: Checkpoint, world: World, directory: Directory, results:
         "filesystem": directory.where.to_dict(), "sort": directory.sort, "raw_mode": results.mode, **results.stripes,
     }  # fmt: skip
     room = {"size_bytes": directory.size_bytes, "free_bytes": directory.free_bytes, "problems": directory.problems}
+    room |= {"leftovers": directory.leftovers} if directory.leftovers else {}
     yield spec.problems().measured(len(directory.problems), subject=world.all(), notes={**place, **room})
     rates = [spec.state_bytes(world.place) / s.seconds for s in results.raws]
     columns, notes = _rank_columns(results.raws), {**place, **_cost(results.raws)}
