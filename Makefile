@@ -22,7 +22,7 @@ SETUP = $(BASE) installation.py $(if $(PYTHON),--reuse) $(if $(TORCH_INDEX),--to
 RUN = .venv/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help accept test lint bench wheelhouse
+.PHONY: help accept test lint demo-fault bench wheelhouse
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -41,6 +41,10 @@ lint: ## style, allowed imports and types
 	@$(RUN) ruff format --check .
 	@.venv/bin/python -c 'from importlinter.cli import lint_imports_command as run; run()' --no-cache
 	@$(RUN) mypy
+
+demo-fault: ## plant a link that is 10 % slow among 8 hosts of this machine, and see it named (root)
+	@$(SETUP) --dev
+	@$(RUN) tests.testbed.demo $(ARGS)
 
 bench: ## the project's own benchmarks
 	@$(SETUP) --dev

@@ -14,12 +14,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from benchmarks.measurement import Measurement
 from reports.localise import Findings, PairTable, Suspect, Topology, confirm, screen
 from reports.runs import StoredRun
 
 BANDWIDTH, LATENCY, WRONG, FLOWS = "links.bandwidth", "links.latency", "links.wrong_elements", "links.flows.bandwidth"
+SUSPECTS = "links.suspects"  # the controller's own number: how many elements it accuses
 FOLLOW_UP = "follow_up"  # the event that names a re-test: {"config": its id, "of": the screening's}
 SELF_EVIDENT = ("corruption", "oversubscription")  # told from exact data, or by a comparison of its own
 RETRANSMITS = ("tcp_retransmits", "packet_seq_err", "local_ack_timeout_err")
@@ -65,6 +67,12 @@ def culprits(stored: StoredRun, *, topology: Topology | None = None) -> Culprits
         for measured in retests:
             findings = _confirmed(findings, kind, first, measured, seats, topology)
     return Culprits(config=config, screened=screened, findings=findings, retested=bool(retests))
+
+
+def told(stored: StoredRun) -> dict[str, Any]:
+    """What the campaign concluded: "suspects", "cleared", "notes", "common_cause"; {} where it looked for none."""
+    concluded = [m.notes for m in stored.measurements if m.metric == SUSPECTS]
+    return concluded[-1] if concluded else {}
 
 
 def seats_of(stored: StoredRun) -> dict[int, tuple[str, int]]:

@@ -20,6 +20,7 @@ from markupsafe import Markup
 from benchmarks.measurement import Measurement, Verdict
 from reports import charts, findings, quantities
 from reports.campaign import course, shared_facts
+from reports.culprits import told
 from reports.families import families
 from reports.findings import Findings, family
 from reports.judge import unjudged
@@ -80,6 +81,8 @@ def page(stored: StoredRun, verdicts: Sequence[Verdict]) -> str:
         passed=_by_family(found.passed),
         unjudged=unjudged(stored.run, verdicts),
         strangers=_strangers(stored),
+        blame=told(stored),
+        folder=stored.folder,
         again=stored.again(),
     )
     return text.lstrip()

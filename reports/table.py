@@ -11,10 +11,12 @@ import shutil
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from tabulate import tabulate
 
 from benchmarks.measurement import Verdict
+from reports.culprits import told
 from reports.evidence import listed
 from reports.findings import Findings, Trouble, family, limit_text, noise_text, params_text, value_text
 from reports.judge import unjudged
@@ -34,6 +36,7 @@ def table(stored: StoredRun, verdicts: Sequence[Verdict], *, width: int | None =
     parts = [
         f"{outcome}: {', '.join(reasons)}",
         *(f"warning: {warning}" for warning in stored.warnings),
+        _blame(told(stored), width),
         _rows(judged),
         *(_trouble(trouble, width) for trouble in findings.troubles[:ROWS]),
         _more(len(findings.troubles), "causes"),
@@ -42,6 +45,20 @@ def table(stored: StoredRun, verdicts: Sequence[Verdict], *, width: int | None =
         f"again: {stored.again()}" if judged or findings.troubles else "",
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _blame(found: dict[str, Any], width: int) -> str:
+    """Who is to blame, a paragraph each; what a re-test cleared; "" where nobody was looked for."""
+    said = [f"to blame: {s['title']}\n{_wrapped(s['evidence'], width)}" for s in found.get("suspects", ())]
+    if found.get("common_cause"):
+        said.append(f"no single culprit: {found['common_cause']}")
+    if found.get("cleared"):
+        said.append(f"cleared by a re-test: {', '.join(found['cleared'])}")
+    return "\n\n".join(said)
+
+
+def _wrapped(text: str, width: int) -> str:
+    return textwrap.fill(text, width, initial_indent="    ", subsequent_indent="    ")
 
 
 def _rows(verdicts: Sequence[Verdict]) -> str:

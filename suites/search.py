@@ -12,12 +12,13 @@ from collections.abc import Sequence
 
 from benchmarks.measurement import Config, Measurement, Metric, now
 from benchmarks.spec import Place, Spec, from_config, to_config
+from reports import culprits as blame
 from reports.culprits import FOLLOW_UP, Culprits, culprits, seats_of
 from reports.runs import StoredRun
 from suites import rounds
 from suites.runfolder import RunFolder
 
-SUSPECTS = Metric(name="links.suspects", unit="1", better="equal")
+SUSPECTS = Metric(name=blame.SUSPECTS, unit="1", better="equal")
 LEAST_NODES = 3  # with two, nobody can tell which of them is slow
 REPETITIONS = 16  # of every pair of a re-test: more than the tournament's, since there are few pairs
 

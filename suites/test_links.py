@@ -47,3 +47,9 @@ def test_every_link_is_quick(verdicts: Any) -> None:
 def test_every_link_is_wide(verdicts: Any) -> None:
     """Bandwidth of every ordered pair one way; between nodes also both ways, and of simultaneous flows."""
     verdicts("links.*bandwidth").must_pass()
+
+
+@needs(tournament, suites=("acceptance", "nightly", "fabric"))
+def test_no_node_is_slower_than_its_peers(verdicts: Any) -> None:
+    """Between nodes: whoever looks slow is measured again with other partners; what is borne out is accused."""
+    verdicts("links.suspects").must_pass(only="between three or more nodes")

@@ -39,13 +39,16 @@ class Found:
     def __init__(self, pattern: str, verdicts: Sequence[Verdict], *, expected: bool) -> None:
         self.pattern, self.verdicts, self.expected = pattern, list(verdicts), expected
 
-    def must_pass(self) -> None:
+    def must_pass(self, *, only: str = "") -> None:
         """Every mandatory Verdict passes (or is waived), and there is at least one; else the check fails.
 
         Where the cluster file says that none applies, or limits none of what was measured, the check is skipped
-        with that reason: it proved nothing.
+        with that reason: it proved nothing. `only` says where the numbers exist at all, for a check that some
+        clusters cannot have ("between three or more nodes").
         """
         __tracebackhide__ = True
+        if only and not self.expected:
+            pytest.skip(f"{self.pattern}: {only}")
         mandatory = [v for v in self.verdicts if v.mandatory or v.status not in ("fail", "noisy", "pass")]
         if mandatory and all(v.status == "not_applicable" for v in mandatory):
             pytest.skip(mandatory[0].reason)

@@ -111,6 +111,7 @@ def main() -> int:
     bed = json.loads(Path(asked.state).read_text(encoding="utf-8"))
     Path(asked.log_dir).mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    os.environ["OMP_NUM_THREADS"] = "1"  # read by torch when it is imported, so not too late only here
     import torch.distributed  # noqa: F401 - once, for all ranks
 
     gc.freeze()  # forked pages stay shared
@@ -123,7 +124,7 @@ def start(bed: dict[str, Any], asked: argparse.Namespace) -> dict[int, int]:
     shared = {
         "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(asked.ranks_per_host),
         "MASTER_ADDR": bed["hosts"][0]["address"], "MASTER_PORT": str(20000 + os.getpid() % 10000),
-        "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
     }  # fmt: skip
     shared["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", "eth0")
     ranks = {}
