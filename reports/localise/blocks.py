@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reports.localise.effects import SMALLEST_NOISE, certainty, middle, spread, two_way, upper_median
+from reports.localise.effects import SMALLEST_NOISE, certainty, few, middle, spread, two_way, upper_median
 from reports.localise.fabric import FLOOR, MIN_HOSTS, MOST, SUSPECT_Z, Fabric
 from reports.localise.pairs import Floats, Ints
 from reports.localise.suspects import Suspect, percent
@@ -97,7 +97,7 @@ def _by_round(fabric: Fabric, effect: Floats, codes: Ints, rest: Floats, count: 
     flow = max(spread(rest), SMALLEST_NOISE)
     error = np.maximum(spread(of_round) / np.sqrt(np.maximum(seen, 1)), 1.25 * flow / np.sqrt(np.maximum(count, 1)))
     z = effect / error
-    wide: Floats = z / max(1.0, spread(z))
+    wide: Floats = z / (max(1.0, spread(z)) * few(len(effect)))
     return wide
 
 

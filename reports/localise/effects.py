@@ -102,6 +102,11 @@ def spread(values: Floats, centre: float | None = None) -> float:
     return min(both, 3 * fast) if fast > 0 else both
 
 
+def few(num: int) -> float:
+    """By how much to widen a spread estimated from `num` values: of few it is often too small by chance."""
+    return 1 + 5 / max(num, 1)
+
+
 def two_way(y: Floats, row: Ints, col: Ints, num_rows: int, num_cols: int, *, weight: float = 1.0) -> Fit:
     """Fit rows and columns to `y`, all shape (cells,).
 

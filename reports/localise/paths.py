@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from reports.localise.effects import certainty, middle, spread, two_way
+from reports.localise.effects import Noise, certainty, middle, probability_bad, spread, sums, two_way
 from reports.localise.fabric import FLOOR, MOST, Fabric
 from reports.localise.pairs import Bools, Floats, Ints
 from reports.localise.suspects import CERTAIN, Suspect, percent
@@ -33,13 +33,18 @@ def paths(fabric: Fabric, y: Floats) -> tuple[Floats, list[Suspect]]:
     rows = [codes[known] * num_paths + table.path[known] for codes in (fabric.leaf_a, fabric.leaf_b)]
     fit = two_way(y[known], rows[0], rows[1], num, num)
     y, suspects, m = y.copy(), [], int(fit.row.judged.sum() + fit.col.judged.sum())
+    flows = y[known] - fit.level
+    noise = Noise.of(flows, fit.noise)
     for side, (effects, codes) in enumerate(((fit.row, fabric.leaf_a), (fit.col, fabric.leaf_b))):
-        sure = np.where((effects.effect <= -2 * FLOOR) & (effects.num_cells >= 4), certainty(effects.z, m), 0)
+        effect_of = np.nan_to_num(effects.effect)
+        odds = noise.log_odds(flows, effect_of[rows[side]])
+        by_flows = probability_bad(sums(odds, rows[side], num), effects.num_cells, fit.noise, prior=1 / m)
+        sure = np.where(effect_of <= -2 * FLOOR, np.minimum(by_flows, certainty(effects.z, m)), 0)
         for at in np.flatnonzero(sure > 0.5).tolist():
             leaf, path = divmod(at, num_paths)
             cells = known & (codes == leaf) & (table.path == path)
             effect = float(effects.effect[at])
-            own = fit.rest[rows[side] == at] + effect
+            own = flows[rows[side] == at]
             suspects.append(_path_suspect(fabric, leaf, table.paths[path], side, effect, own,
                                           float(effects.z[at]), float(sure[at])))  # fmt: skip
             y[cells] -= effect
@@ -107,11 +112,22 @@ def _most_lagging(rest: Floats, leaf: Ints, num: int) -> tuple[Floats, Floats, F
         slow = np.bincount(leaf[rest < -at], minlength=num)
         share = np.divide(slow, count, out=np.zeros(num), where=count > 0)
         usual = middle(share[count > 0])
-        here = (slow - count * usual) / np.sqrt(count * usual * (1 - usual) + 1)
+        here = _deviance(slow, count, max(usual, 0.5 / max(int(count.sum()), 1)))
         here = here / max(1.0, spread(-here))
         better = (here > z) & (share - usual >= LEAST_SHARE)
         z, depth = np.where(better, here, z), np.where(better, at, depth)
     return -z, certainty(-z, 2 * len(DEPTHS) * num), depth
+
+
+def _deviance(slow: Ints, count: Ints, usual: float) -> Floats:
+    """Signed root of the binomial deviance of `slow` of `count` against the share `usual`: nearly normal, even for few.
+
+    2 n (q ln(q/p) + (1-q) ln((1-q)/(1-p))) with q = slow / count and p = usual (McCullagh and Nelder, 1989).
+    """
+    share = np.clip(np.divide(slow, count, out=np.full(len(slow), usual), where=count > 0), 1e-9, 1 - 1e-9)
+    apart = share * np.log(share / usual) + (1 - share) * np.log((1 - share) / (1 - usual))
+    root: Floats = np.sign(share - usual) * np.sqrt(2 * count * np.maximum(apart, 0))
+    return root
 
 
 def _share_suspect(fabric: Fabric, leaf: int, side: int, mine: Bools, slow: Bools, rest: Floats, z: float,

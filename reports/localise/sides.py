@@ -13,12 +13,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reports.localise.effects import SMALLEST_NOISE, Effects, Noise, certainty, probability_bad, spread, sums, two_way
+from reports.localise.effects import (
+    SMALLEST_NOISE,
+    Effects,
+    Noise,
+    certainty,
+    few,
+    probability_bad,
+    spread,
+    sums,
+    two_way,
+)
 from reports.localise.fabric import FLOOR, SUSPECT_Z, Fabric, weather
 from reports.localise.pairs import Bools, Floats, Ints
 
 PASSES = 2
-FEW = 5  # the spread of n flows is widened by 1 + FEW / n: of few it is often too small by chance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +104,7 @@ def fit_sides(fabric: Fabric, y: Floats, *, weight: float = 1.0) -> Sides:
             y = _without_weather(fabric, y - fit.level, clean)
     cells = y - fit.level
     witnesses = cells[clean] if clean.sum() >= 4 else fit.rest
-    scale = max(spread(witnesses, 0.0), SMALLEST_NOISE) * (1 + FEW / len(witnesses))
+    scale = max(spread(witnesses, 0.0), SMALLEST_NOISE) * few(len(witnesses))
     return Sides(row=row, effects=effects, candidate=candidate, cells=cells, noise=Noise.of(witnesses, scale),
                  num_rails=rails, weight=weight)  # fmt: skip
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from reports.localise.blocks import rack_or_leaf
-from reports.localise.effects import SMALLEST_NOISE, certainty, spread, upper_median
+from reports.localise.effects import SMALLEST_NOISE, certainty, few, spread, upper_median
 from reports.localise.fabric import FLOOR, MIN_HOSTS, MOST, SUSPECT_Z, Fabric
-from reports.localise.pairs import Bools, Floats
+from reports.localise.pairs import Bools, Floats, Ints
 from reports.localise.suspects import Suspect, percent
 
 
@@ -59,10 +59,17 @@ def _quarter(fabric: Fabric, y: Floats, leaf_a: int, leaf_b: int) -> Quarter:
     if len(own) < 3:
         return Quarter(rows=rows, effect=0.0, z=0.0, sure=0.0, num_agree=0)
     effect = float(upper_median(own, np.zeros(len(own), dtype=np.int64), 1)[0])
-    z = effect / (1.25 * max(spread(own), SMALLEST_NOISE) / math.sqrt(len(own)))
+    z = effect / _error(fabric.table.round[rows], own)
     agree = int((own <= effect / 2).sum())
     bad = effect <= -FLOOR and z <= SUSPECT_Z and agree >= MOST * len(own)
     return Quarter(rows=rows, effect=effect, z=z, num_agree=agree, sure=float(certainty(np.array([z]), 4)[0]) * bad)
+
+
+def _error(rounds: Ints, own: Floats) -> float:
+    """Standard error of a block's median: by its flows, or by its rounds where those differ more."""
+    seen, of_round = np.unique(rounds, return_inverse=True)
+    by_round = spread(upper_median(own, of_round.astype(np.int64), len(seen))) * few(len(seen)) / math.sqrt(len(seen))
+    return max(1.25 * max(spread(own), SMALLEST_NOISE) * few(len(own)) / math.sqrt(len(own)), by_round)
 
 
 def _leaf(fabric: Fabric, leaf: int, across: list[tuple[int, int]], worst: Quarter) -> Suspect:
