@@ -17,7 +17,7 @@ from benchmarks.measurement import Scalar
 from reports.importers import nccl_tests_json
 from reports.importers.collectives import DTYPES, Sweep, factor, operation, place_params
 from reports.importers.figures import Figure, agree
-from reports.importers.nccl_tests_table import Cell, Row, Table
+from reports.importers.nccl_tests_table import Cell, Row, Table, is_head
 from reports.importers.source import LIBRARY, Asked, Findings, Imported, Source
 
 NAME = re.compile(r"\b([a-z_]+?)_perf(?:_mpi)?\b")
@@ -85,8 +85,11 @@ def _comment(table: Table, findings: Findings, number: int, text: str, asked: As
     elif found := RANK.match(text):
         table.ranks.append((int(found[1]), int(found[2] or 0), found[3]))
     elif " algbw " in text and " busbw " in text:
-        table.columns = tuple(text.lstrip("# ").split())
-        table.header_line = number
+        columns = tuple(text.lstrip("# ").split())
+        if not is_head(columns):
+            findings.unreadable(number, f"the head of a table that this reader does not know: {text[:80]!r}")
+            return table
+        table.columns, table.header_line = columns, number
     elif found := VERSION.match(text):
         table.version = found[1]
     elif found := BOUNDS.match(text):

@@ -62,7 +62,7 @@ def _ranks(report: dict[str, Any]) -> int:
     if not isinstance(devices, list) or not all(isinstance(device, dict) for device in devices):
         return 0
     threads, gpus = config.get("nthreads", 1), config.get("ngpus", 1)
-    groups = len({device.get("group", 0) for device in devices}) or 1
+    groups = len({str(device.get("group", 0)) for device in devices}) or 1
     if not isinstance(threads, int) or not isinstance(gpus, int):
         return 0
     return len(devices) // groups * threads * gpus
@@ -130,6 +130,7 @@ def _footer(report: dict[str, Any], findings: Findings) -> None:
         findings.unreadable(0, "the report does not say whether results were out of bounds")
     elif bounds["count"] != 0 or str(bounds.get("okay", "true")).lower() != "true":
         findings.wrong(0, f"{bounds['count']} results were out of bounds")
-    for text in report.get("errors") or ():
+    errors = report.get("errors")
+    for text in errors if isinstance(errors, list) else [errors]:
         if text and text != "no error":
             findings.unreadable(0, f"the test ended with an error: {str(text)[:160]}")

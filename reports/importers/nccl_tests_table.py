@@ -71,6 +71,12 @@ def groups_of(columns: tuple[str, ...]) -> list[tuple[str, ...]]:
     return [tuple(named[a:b]) for a, b in pairwise([*starts, len(named)])]
 
 
+def is_head(columns: tuple[str, ...]) -> bool:
+    """Whether these are the columns of a table: one or two halves, each with a time and both bandwidths."""
+    halves = groups_of(columns)
+    return len(halves) in (1, 2) and all({"algbw", "busbw"} <= set(half) for half in halves)
+
+
 def _cell(fields: dict[str, str], in_place: bool) -> Cell:
     time = fields.get("time") or fields.get("cputime", "")
     wrong = None

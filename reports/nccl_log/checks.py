@@ -200,7 +200,7 @@ def settings(scene: Scene) -> Iterator[Finding]:
 def messages(scene: Scene) -> Iterator[Finding]:
     """Every warning in plain words."""
     grouped: dict[str, list[Finding]] = {}
-    for remark in scene.facts.remarks.values():
+    for remark in sorted(scene.facts.remarks.values(), key=lambda r: r.seen.places):  # the first cause first
         advice = advice_for(remark.text, remark.level)
         hosts = some(sorted(host for host in remark.hosts if host))
         where = f" [{hosts}]" if hosts else ""
