@@ -1,0 +1,178 @@
+"""The ladder: is tonight worse than other nights, is one node worse than its peers. Pure functions on arrays.
+
+Everything works on *goodness*: the logarithm of a value, turned so that more is better. A difference of -0.05 is
+then 5 % worse, whatever the metric. The unit of replication is the night (a run) or the unit (a rank, a node),
+never the iteration. Rungs 1 and 2 (integrity, hard limits) are the judge's; reading runs is reports/nightly.py's.
+
+Noise between nights has heavy tails: chances come from Student's t with 4 degrees of freedom, scaled by the MAD.
+
+>>> against_history(np.zeros((20, 1)), np.array([-0.05]), floor=0.02).suspect.tolist()
+[True]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reports.statistics import discoveries
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+HISTORY = 20  # nights that tonight is held against
+LEAST = 8  # with fewer there is no baseline
+PEERS = 8  # fewer units have no fleet to be compared with
+NIGHT_MADS, FLEET_MADS, DRIFT_SIGMAS = 4.0, 5.0, 4.0
+DRIFT_NIGHTS = 7
+RATE = 0.01  # of confirmed alarms, so many may be chance: over 30 quiet nights 0.3 false pages
+MAD_OF_T4 = 0.740697  # MAD of Student's t with 4 degrees of freedom and scale 1: its quantile at 3/4
+MAD_TO_SIGMA = 1.4826
+
+
+class Deviation(NamedTuple):
+    """How far each series lies from what it is held against; arrays of one shape."""
+
+    amount: Floats  # difference of goodness: negative is worse
+    threshold: Floats  # positive: worse than minus this is suspect
+    chance: Floats  # one-sided probability of being so bad by chance
+    known: Bools  # False: too little to hold it against (no_baseline)
+
+    @property
+    def suspect(self) -> Bools:
+        """What is worse than its threshold."""
+        suspect: Bools = self.known & (self.amount < -self.threshold)
+        return suspect
+
+    @property
+    def improved(self) -> Bools:
+        """What is better by as much: shown, never an alarm."""
+        improved: Bools = self.known & (self.amount > self.threshold)
+        return improved
+
+
+def goodness(values: npt.ArrayLike, better: str) -> Floats:
+    """Logarithms of positive values, turned so that more is better."""
+    logs = np.log(np.asarray(values, dtype=np.float64))
+    return logs if better == "higher" else -logs
+
+
+def split(nights: Floats) -> tuple[Floats, Floats]:
+    """Nights x units x metrics into what all units share (nights x metrics) and what each adds to it.
+
+    A night on which everything is slow shows in the first; one weak unit in the second, free of the first's noise.
+    """
+    shared = np.nanmedian(nights, axis=-2)
+    return shared, nights - shared[..., None, :]
+
+
+def against_history(history: Floats, tonight: Floats, *, floor: float | Floats) -> Deviation:
+    """Tonight against M - max(4 MAD, floor) of the last 20 comparable nights on which the metric passed.
+
+    `history` has one row per night, oldest first; nan where that night does not count. `floor` is the smallest
+    difference that matters, whatever the spread.
+    """
+    recent = history[-HISTORY:]
+    nights = np.count_nonzero(np.isfinite(recent), axis=0)
+    known = (nights >= LEAST) & np.isfinite(tonight)
+    middle, spread = _middle_and_mad(recent)
+    threshold = np.maximum(NIGHT_MADS * spread, floor)
+    amount = np.where(known, tonight - middle, 0.0)
+    return Deviation(amount, threshold, _chance(amount, np.maximum(spread, np.asarray(floor) / NIGHT_MADS / 2)), known)
+
+
+def against_peers(units: Floats, *, floor: float) -> Deviation:
+    """Each unit (first axis) against M - max(5 MAD, floor) of all units of the same night; at least 8 of them."""
+    middle, spread = _middle_and_mad(units)
+    count = np.count_nonzero(np.isfinite(units), axis=0)
+    known = np.isfinite(units) & (count >= PEERS)
+    threshold = np.broadcast_to(np.maximum(FLEET_MADS * spread, floor), units.shape)
+    amount = np.where(known, units - middle, 0.0)
+    return Deviation(amount, threshold, _chance(amount, np.maximum(spread, floor / FLEET_MADS)), known)
+
+
+def gray(samples: Floats, *, floor: float) -> Deviation:
+    """Units whose samples are spread worse than their peers': units x samples, one metric, in goodness.
+
+    A gray unit is fast most of the time, so its median is fine. What counts is the distance between its sorted
+    samples and the typical unit's, on the bad side only (the Wasserstein distance of what is missing), after both
+    are aligned at their upper quartile.
+    """
+    ordered = np.sort(samples, axis=1)
+    ordered = ordered - np.quantile(ordered, 0.75, axis=1)[:, None]
+    typical = np.median(ordered, axis=0)
+    missing = np.maximum(typical - ordered, 0.0).mean(axis=1)
+    return against_peers(-missing, floor=floor)
+
+
+def against_pinned(recent: Floats, pinned: Floats, *, spread: Floats, floor: float) -> Deviation:
+    """The median of the last 7 nights against the median of the pinned nights: creep that no single night shows.
+
+    `spread` is the MAD of one night. The median of 7 has about 1.25 sigma / sqrt(7), and so has the other side.
+    """
+    known = np.count_nonzero(np.isfinite(recent[-DRIFT_NIGHTS:]), axis=0) >= DRIFT_NIGHTS
+    known &= np.count_nonzero(np.isfinite(pinned), axis=0) >= 1
+    sides = 1 / DRIFT_NIGHTS + 1 / np.maximum(np.count_nonzero(np.isfinite(pinned), axis=0), 1)
+    sigma = 1.25 * MAD_TO_SIGMA * spread * np.sqrt(sides)
+    amount = np.where(known, _middle(recent[-DRIFT_NIGHTS:]) - _middle(pinned), 0.0)
+    threshold = np.maximum(DRIFT_SIGMAS * sigma, floor)
+    return Deviation(amount, threshold, _chance(amount, sigma * MAD_OF_T4), known)
+
+
+def confirmed(first: Deviation, again: Sequence[Deviation], *, rate: float = RATE) -> Bools:
+    """Which suspects are real: seen again on other occasions, and beyond chance among all series of the night.
+
+    `again` holds re-runs of the suspects, each on an occasion of its own or beside a control, as a disturbed night
+    disturbs a second try as well. The median of all tries must pass the threshold; of all series of the night,
+    at most `rate` of those believed are chance (their chances over the tries combined by Fisher's method).
+    """
+    if not again:
+        return np.zeros_like(first.known)
+    tries = np.stack([first.amount, *(d.amount for d in again)])
+    beyond = np.median(tries, axis=0) < -first.threshold
+    seen = first.suspect & beyond & np.all([d.known for d in again], axis=0)
+    combined = np.where(seen, _fisher(np.stack([first.chance, *(d.chance for d in again)])), 1.0)
+    believed: Bools = seen & discoveries(combined.ravel().tolist(), rate=rate).reshape(combined.shape)
+    return believed
+
+
+def spread_of(nights: Floats) -> Floats:
+    """The MAD of each series over its nights (first axis)."""
+    return _middle_and_mad(nights)[1]
+
+
+def _middle(rows: Floats) -> Floats:
+    """Median down the first axis without its nans; nan where there is nothing."""
+    if not len(rows):
+        return np.full(rows.shape[1:], np.nan)
+    empty = ~np.isfinite(rows).any(axis=0)
+    middle = np.asarray(np.nanmedian(np.where(empty, 0.0, rows), axis=0), dtype=np.float64).reshape(empty.shape)
+    middle[empty] = np.nan
+    return middle
+
+
+def _middle_and_mad(rows: Floats) -> tuple[Floats, Floats]:
+    middle = _middle(rows)
+    return middle, np.nan_to_num(_middle(np.abs(rows - middle)))
+
+
+def _chance(amount: Floats, spread: Floats) -> Floats:
+    """One-sided tail of Student's t with 4 degrees of freedom whose MAD is `spread`; closed form."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.where(amount == 0, 0.0, -amount / (spread / MAD_OF_T4))
+        root = 1 + t**2 / 4
+        below = 0.5 + 3 / 8 * t / np.sqrt(root) * (1 - t**2 / (12 * root))
+    return np.clip(np.where(np.isfinite(t), 1 - below, np.where(t > 0, 0.0, 1.0)), 1e-15, 1.0)
+
+
+def _fisher(chances: Floats) -> Floats:
+    """Independent chances (first axis) as one: the chi-squared tail of -2 sum(ln p), closed for an even number."""
+    product = np.prod(chances, axis=0)
+    minus_log = -np.log(product)
+    terms = [minus_log**i / math.factorial(i) for i in range(len(chances))]
+    combined: Floats = np.minimum(product * np.sum(terms, axis=0), 1.0)
+    return combined

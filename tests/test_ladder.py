@@ -1,0 +1,170 @@
+"""The ladder: worked by hand where that is possible, and on simulated nights where chance decides."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from reports import ladder
+from reports.changepoints import change_points
+from tests.nights import Nights, alarms, creeping, nights_until_found
+
+
+def test_goodness_is_turned_so_that_more_is_better():
+    assert ladder.goodness([1.0, 2.0], "higher").tolist() == pytest.approx([0.0, np.log(2)])
+    assert ladder.goodness([1.0, 2.0], "lower").tolist() == pytest.approx([0.0, -np.log(2)])
+
+
+def test_a_slow_night_is_shared_and_a_weak_unit_is_its_own():
+    nights = np.zeros((3, 9, 2))
+    nights[1] -= 0.1
+    nights[:, 4, 1] -= 0.05
+    shared, own = ladder.split(nights)
+    assert shared.tolist() == [[0, 0], [-0.1, -0.1], [0, 0]]
+    assert np.argwhere(own != 0).tolist() == [[0, 4, 1], [1, 4, 1], [2, 4, 1]]
+
+
+def test_tonight_is_held_against_four_mads_or_the_floor_by_hand():
+    history = np.array([0.0, 0.01, -0.01, 0.02, -0.02, 0.01, -0.01, 0.0, 0.0])[:, None]  # median 0, MAD 0.01
+    for tonight, suspect in ((-0.039, False), (-0.041, True), (0.041, False)):
+        d = ladder.against_history(history, np.array([tonight]), floor=0.02)
+        assert (d.threshold[0], d.suspect[0]) == (pytest.approx(0.04), suspect)
+    wide = ladder.against_history(history, np.array([-0.041]), floor=0.05)
+    assert not wide.suspect[0]
+    assert ladder.against_history(history, np.array([0.041]), floor=0.02).improved[0]
+
+
+def test_fewer_than_eight_nights_are_no_baseline():
+    history = np.zeros((20, 2))
+    history[:13, 1] = np.nan
+    d = ladder.against_history(history, np.array([-1.0, -1.0]), floor=0.02)
+    assert d.known.tolist() == [True, False]
+    assert d.suspect.tolist() == [True, False]
+    assert not ladder.against_history(np.zeros((20, 1)), np.array([np.nan]), floor=0.02).known[0]
+    assert not ladder.against_history(np.zeros((0, 1)), np.array([0.0]), floor=0.02).known[0]
+
+
+def test_only_the_last_twenty_nights_count():
+    old_level = np.concatenate([np.full((30, 1), 0.5), np.zeros((20, 1))])
+    assert not ladder.against_history(old_level, np.array([0.0]), floor=0.02).suspect[0]
+
+
+def test_fewer_than_eight_peers_are_no_fleet():
+    units = np.zeros(9)
+    units[3] = -0.5
+    assert ladder.against_peers(units, floor=0.02).suspect.tolist() == [i == 3 for i in range(9)]
+    assert not ladder.against_peers(units[:7], floor=0.02).known.any()
+
+
+def test_a_gray_unit_is_found_though_its_median_is_fine():
+    random = np.random.default_rng(1)
+    samples = random.normal(0, 0.005, (64, 30)) + random.normal(0, 0.02, (64, 1))
+    samples[7, :5] += np.log(0.7)
+    assert abs(np.median(samples[7])) < 0.06
+    assert np.flatnonzero(ladder.gray(samples, floor=0.01).suspect).tolist() == [7]
+    better = samples.copy()
+    better[7] = np.median(samples)
+    assert not ladder.gray(better, floor=0.01).suspect.any()
+
+
+@given(st.floats(-60, 60))
+def test_the_chance_is_the_tail_of_student_t_with_four_degrees(t):
+    d = ladder._chance(np.array([-t]), np.array([ladder.MAD_OF_T4]))
+    assert d[0] == pytest.approx(max(stats.t.sf(t, 4), 1e-15), rel=1e-6, abs=1e-12)
+
+
+def test_the_mad_of_that_distribution_is_its_upper_quartile():
+    assert pytest.approx(stats.t.ppf(0.75, 4), rel=1e-6) == ladder.MAD_OF_T4
+
+
+@given(st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=4))
+def test_chances_combine_as_fisher_says(chances):
+    expected = stats.combine_pvalues(chances, method="fisher").pvalue
+    assert ladder._fisher(np.array(chances)[:, None])[0] == pytest.approx(expected, rel=1e-6)
+
+
+def deviation(amount, *, chance=1e-6, known=True):
+    return ladder.Deviation(np.array([amount]), np.array([0.02]), np.array([chance]), np.array([known]))
+
+
+def test_a_suspect_must_be_seen_again():
+    bad, fine = deviation(-0.05), deviation(0.0, chance=0.5)
+    assert ladder.confirmed(bad, [bad, bad])[0]
+    assert ladder.confirmed(bad, [bad, fine])[0]
+    assert not ladder.confirmed(bad, [fine, fine])[0]
+    assert not ladder.confirmed(fine, [bad, bad])[0]
+    assert not ladder.confirmed(bad, [])[0]
+    assert not ladder.confirmed(bad, [bad, deviation(0.0, known=False)])[0]
+
+
+def test_the_more_series_a_night_has_the_less_one_of_them_is_believed():
+    one = deviation(-0.05, chance=0.02)
+    many = ladder.Deviation(
+        *(np.concatenate([x, np.broadcast_to(y, 5000)]) for x, y in zip(one, deviation(0.0), strict=True))
+    )
+    assert ladder.confirmed(one, [one, one])[0]
+    assert not ladder.confirmed(many, [many, many])[0]
+
+
+def test_quiet_nights_make_no_page():
+    pages = 0
+    for seed in range(3):
+        cluster = Nights(seed, gpus=64, metrics=20)
+        history = pinned = cluster.many(20)
+        for _ in range(10):
+            found = [*alarms(cluster, history, 0.0), *creeping(history, pinned)]
+            pages += any(each.any() for each in found)
+            history = np.concatenate([history[1:], cluster.night()[None]])
+    assert pages <= 2
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_step_of_five_percent_is_found_soon_and_one_of_three_in_time(whole):
+    five = [nights_until_found(seed, size=0.05, whole=whole, nights=3) for seed in range(12)]
+    three = [nights_until_found(seed, size=0.03, whole=whole, nights=10) for seed in range(8)]
+    assert sum(night == 0 for night in five) >= 7
+    assert sum(night is not None for night in five) >= 11
+    assert sum(night is not None for night in three) >= 7
+
+
+def test_a_creep_of_a_thousandth_a_night_is_found_within_forty():
+    found = [nights_until_found(seed, size=0.0, per_night=0.001, whole=True, nights=40) for seed in range(4)]
+    assert None not in found
+
+
+# -- change points -----------------------------------------------------------------------------------------------
+
+
+def test_a_step_is_placed_where_it_is():
+    random = np.random.default_rng(1)
+    for at in (10, 37, 52):
+        values = random.normal(0, 1, 60) + np.where(np.arange(60) >= at, 5.0, 0.0)
+        assert len(change_points(values)) == 1
+        assert abs(change_points(values)[0] - at) <= 1
+
+
+def test_several_steps_and_noise_and_single_wild_nights():
+    random = np.random.default_rng(2)
+    level = np.concatenate([np.zeros(40), np.full(30, 4.0), np.full(50, -2.0)])
+    found = change_points(random.normal(0, 1, 120) + level)
+    assert [round(x, -1) for x in found] == [40, 70]
+    wild = random.normal(0, 1, 100)
+    wild[[20, 55]] = 40.0
+    assert change_points(wild) == []
+
+
+def test_quiet_series_rarely_change():
+    random = np.random.default_rng(3)
+    assert sum(bool(change_points(random.normal(size=60))) for _ in range(100)) <= 5
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [1.0] * 50, [1.0, 2.0, 1.0, 2.0, 1.0]])
+def test_series_without_a_change_have_none(values):
+    assert change_points(values) == []
+
+
+def test_a_clean_step_is_found_in_constant_data():
+    assert change_points([5.0] * 4 + [6.0] * 4) == [4]
