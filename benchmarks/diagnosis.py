@@ -16,9 +16,11 @@ import sys
 import tempfile
 import time
 import traceback
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
+
+from benchmarks.ports import ports
 
 STATES = {"R": "running", "S": "sleeping", "D": "in uninterruptible I/O", "T": "stopped", "t": "traced", "Z": "dead"}
 _keep: list[Any] = []  # faulthandler writes to this file until the process ends: it must stay open
@@ -45,6 +47,7 @@ class Report:
     state: str
     stack: str = ""
     log: str = ""
+    ports: dict[str, str] = field(default_factory=dict)  # network ports of its node: up or down
 
     def to_dict(self) -> dict[str, Any]:
         """Plain fields, for a message."""
@@ -53,7 +56,7 @@ class Report:
     @classmethod
     def from_message(cls, message: dict[str, Any]) -> Report:
         """The report that a message carries."""
-        return cls(state=message["state"], stack=message["stack"], log=message["log"])
+        return cls(**{f.name: message[f.name] for f in fields(cls)})
 
     @property
     def in_collective(self) -> bool:
@@ -79,7 +82,7 @@ def myself(thread_id: int) -> Report:
     """This process seen from one of its own threads: the stack of `thread_id`."""
     frame = sys._current_frames().get(thread_id)
     stack = "".join(traceback.format_stack(frame)) if frame else ""
-    return Report(state="answering", stack=stack, log=tail(_own_log()))
+    return Report(state="answering", stack=stack, log=tail(_own_log()), ports=ports())
 
 
 def examine(handle: Handle, *, patience_s: float = 1.5) -> Report:

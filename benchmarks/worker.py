@@ -7,6 +7,7 @@ it is sent, and the rank waits for what the controller decides. When the control
 
 from __future__ import annotations
 
+import functools
 import os
 import queue
 import shutil
@@ -15,19 +16,21 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from benchmarks import diagnosis, scratch
 from benchmarks.control import ADDRESS, KEY, Channel, Message, dial
 from benchmarks.launch.identity import identify
 from benchmarks.measurement import Config, Measurement, Subject, decode, encode, now
+from benchmarks.ports import ports
 from benchmarks.spec import from_config, load_run, to_place
 
 if TYPE_CHECKING:
     from benchmarks.world import World
 
+T = TypeVar("T")
 ORPHANED = 75  # exit status of a rank whose controller is gone
 
 
@@ -51,7 +54,7 @@ def main() -> int:
         os.environ.update(MASTER_ADDR=address, MASTER_PORT=str(port))
     own = scratch.make(start["token"])
     try:
-        world = _join(channel, start, own, begun)
+        world = _reporting(channel, lambda: _join(channel, start, own, begun))
         _serve(channel, inbox, world)
     finally:
         shutil.rmtree(own, ignore_errors=True)
@@ -98,33 +101,47 @@ def _join(channel: Channel, start: Message, own: str, begun: float) -> World:
     return world
 
 
-def _serve(channel: Channel, inbox: queue.Queue[Message], world: World) -> None:
+def _serve(channel: Channel, inbox: queue.Queue[Message], world: World | None) -> None:
+    """Run batches until the controller says stop; without a world, only wait for that."""
     import torch.distributed as dist
 
     while (message := inbox.get())["kind"] != "stop":
-        config, attempt = decode(Config, message["config"]), message["attempt"]
-        begin = time.monotonic()
-        try:
-            for measurement in measure(config, world, attempt=attempt):
-                channel.send("record", config=config.id, attempt=attempt, line=encode(measurement))
-        except Exception as error:  # noqa: BLE001 - the rank's boundary: any failure of a benchmark is reported
-            channel.send(
-                "failed", config=config.id, attempt=attempt, reason=f"{type(error).__name__}: {error}",
-                stack=traceback.format_exc(),
-            )  # fmt: skip
-        else:
-            channel.send("done", config=config.id, attempt=attempt, seconds=time.monotonic() - begin)
+        if world is not None:
+            which = {"config": decode(Config, message["config"]).id, "attempt": message["attempt"]}
+            _reporting(channel, functools.partial(_batch, channel, message, world), **which)
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
+def _batch(channel: Channel, message: Message, world: World) -> None:
+    config, attempt = decode(Config, message["config"]), message["attempt"]
+    begin = time.monotonic()
+    for measurement in measure(config, world, attempt=attempt):
+        channel.send("record", config=config.id, attempt=attempt, line=encode(measurement))
+    channel.send("done", config=config.id, attempt=attempt, seconds=time.monotonic() - begin)
+
+
+def _reporting(channel: Channel, work: Callable[[], T], **which: Any) -> T | None:
+    """What `work` returns; an exception is sent to the controller, which decides what becomes of the launch."""
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 - the rank's boundary: any failure of a benchmark is reported
+        reason = f"{type(error).__name__}: {error}"
+        channel.send("failed", reason=reason, stack=traceback.format_exc(), ports=ports(), **which)
+        return None
+
+
 def _listen(channel: Channel, inbox: queue.Queue[Message], main_thread: int) -> None:
     """Answer `diagnose` at once; hand everything else to the main thread."""
+    token = ""
     while True:
         try:
             message = channel.receive()
         except (EOFError, OSError):
+            if token:
+                shutil.rmtree(scratch.folder(token), ignore_errors=True)
             os._exit(ORPHANED)  # nobody will read what we measure; the main thread may hang in a collective
+        token = message.get("token", token)
         if message["kind"] == "diagnose":
             channel.send("report", of=message["of"], **_look(message, main_thread))
         else:

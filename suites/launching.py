@@ -159,19 +159,24 @@ class Launch:
         }  # fmt: skip
         for rank in self.peers:
             self._send(rank, "start", **start)
-        pending = set(self.peers)
+        pending, raised = set(self.peers), dict[int, Message]()
         while pending:
             if time.monotonic() > end:
-                return replace(self._hung(pending), kind="start")
+                found = trouble.raised(self.peers, raised) if raised else self._hung(pending)
+                return replace(found, kind="start")
             for rank, message in self._messages(pending, min(end, time.monotonic() + 0.5)):
                 if message is None:
                     return replace(self._died(rank), kind="start")
+                if message["kind"] == "failed":
+                    raised[rank] = message
+                    pending.discard(rank)
+                    end = min(end, time.monotonic() + GRACE_S)
                 if message["kind"] == "ready":
                     pending.discard(rank)
                     self.import_s = max(self.import_s, message["import_s"])
                     self.group_s = max(self.group_s, message["group_s"])
                     self.environments += filter(None, [message["environment"]])
-        return None
+        return replace(trouble.raised(self.peers, raised), kind="start") if raised else None
 
     def _send(self, rank: int, kind: str, **fields: Any) -> bool:
         try:

@@ -5,6 +5,7 @@ Pure decisions over what the ranks said and how they look; `suites/launching.py`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +42,16 @@ class Peer:
     meeting_point: tuple[str, int] = ("", 0)  # an address and a free port of its node
 
 
+def unplugged(seen: Mapping[int, Report], peers: Mapping[int, Peer]) -> list[tuple[int, str]]:
+    """Ranks whose node has a port without a link where most other nodes have one: (rank, port)."""
+    found = []
+    for port in sorted({port for report in seen.values() for port in report.ports}):
+        states = {peers[r].node: report.ports.get(port) for r, report in seen.items() if report.ports}
+        if 0 < sum(state == "down" for state in states.values()) <= len(states) / 2:
+            found += [(r, port) for r in sorted(seen) if seen[r].ports.get(port) == "down"]
+    return found
+
+
 def died(peer: Peer, how: str) -> Trouble:
     """A rank's connection closed; `how` is what its launcher says of its end, "" if nothing."""
     return Trouble(
@@ -50,7 +61,14 @@ def died(peer: Peer, how: str) -> Trouble:
 
 
 def raised(peers: dict[int, Peer], messages: dict[int, Message]) -> Trouble:
-    """Ranks raised: the first with an error of its own; one that only lost its peer comes after."""
+    """Ranks raised: one without a link, else the first with an error of its own; who only lost its peer comes after."""
+    seen = {r: Report(state="raised", ports=m.get("ports", {})) for r, m in messages.items()}
+    if cut := unplugged(seen, peers):
+        rank, port = cut[0]
+        return Trouble(
+            kind="raised", rank=rank, node=peers[rank].node, stack=messages[rank]["stack"],
+            reason=f"{peers[rank].node} has no link on {port}: the cable is out",
+        )  # fmt: skip
     own = [r for r, m in messages.items() if not any(v in m["reason"] for v in VICTIM)]
     rank = (own or list(messages))[0]
     peer, message = peers[rank], messages[rank]
@@ -66,10 +84,13 @@ def hung(peers: dict[int, Peer], seen: dict[int, Report], silent: list[int]) -> 
     `seen` holds a report of every late rank; `silent` those that had to be looked at from outside.
     """
     outside = [r for r in sorted(seen) if not seen[r].in_collective]
-    rank = (silent or outside or sorted(seen))[0]
+    cut = unplugged(seen, peers)
+    rank = (silent or [r for r, _ in cut] or outside or sorted(seen))[0]
     peer, report = peers[rank], seen[rank]
     reason = f"rank {rank} on {peer.node} hangs ({report.state})"
-    if not silent and not outside:
+    if cut and not silent:
+        reason = f"{peer.node} has no link on {', '.join(port for r, port in cut if r == rank)}: the cable is out"
+    elif not silent and not outside:
         reason = "all late ranks wait in a collective and no single one is to blame"
     others = ", ".join(f"rank {r} {seen[r].state}" for r in sorted(seen) if r != rank)
     return Trouble(
