@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.measurement import Measurement, decode
-from reports import commands
+from reports import commands, runs
 from reports.importers import IMPORTERS, Asked, Imported, read
 from reports.importers.collectives import factor
 from reports.importers.figures import Figure, agree
@@ -431,6 +432,49 @@ def test_the_command_prints_writes_and_returns_the_code(tmp_path, capsys):
     assert commands.main(["import", str(H100), "--as", "nccl-tests", "--line-rate", "450"]) == 1
     assert commands.main(["import", "no-such-file", "--as", "osu"]) == 3
     assert commands.main(["import", str(H100), "--as", "sockperf"]) == 4
+
+
+def test_an_import_becomes_a_run_that_is_judged_but_never_accepted(tmp_path, capsys):
+    folder = tmp_path / "vendor"
+    told = ["--cluster", "a100-sxm-hdr200", "--into", str(folder)]
+    assert commands.main(["import", str(A100), "--as", "nccl-tests", "--op", "all_reduce", *told]) == 0
+    assert commands.main(["import", str(A100), "--as", "nccl-tests", "--op", "all_reduce", *told]) == 4
+    stored = runs.load(folder)
+    assert (stored.run.nodes, stored.run.scope["backend"]) == (2, "nccl")
+    verdicts = stored.verdicts(today=date(2026, 12, 1))
+    statuses = {v.status for v in verdicts if v.metric == "collectives.all_reduce.wrong_elements"}
+    assert statuses == {"pass"}
+    assert stored.outcome(verdicts) == "INCOMPLETE"
+    capsys.readouterr()
+
+
+def test_an_import_with_a_wrong_result_is_rejected_and_one_not_whole_is_in_error(tmp_path, capsys):
+    source = tmp_path / "all_reduce_perf.txt"
+    for before, after, outcome, status in (
+        ("419.49      0 ", "419.49      3 ", "REJECTED", "error"),
+        ("# Avg bus", "# Gone bus", "INCOMPLETE", "error"),
+    ):
+        source.write_text(H100.read_text().replace(before, after))
+        folder = tmp_path / outcome
+        commands.main(
+            ["import", str(source), "--as", "nccl-tests", "--cluster", "h100-sxm-ndr400", "--into", str(folder)]
+        )
+        stored = runs.load(folder)
+        verdicts = stored.verdicts(today=date(2026, 12, 1))
+        assert stored.outcome(verdicts) == outcome
+        assert [v.status for v in verdicts if v.metric == "import.file"] == [status]
+    assert commands.main(["import", str(H100), "--as", "nccl-tests", "--into", str(tmp_path / "x")]) == 4
+    assert commands.main(["import", str(H100), "--as", "osu", "--into", "y", "--cluster", "no-such"]) == 4
+    capsys.readouterr()
+
+
+def test_the_same_test_on_two_devices_is_two_measurements():
+    text = (FIXTURES / "perftest-write_bw-ndr.txt").read_text()
+    imported = text_of(text + text.replace("mlx5_0", "mlx5_1"), "perftest")
+    assert imported.exit_code == 0
+    assert {(m.subject.nic, m.config) for m in imported.measurements} == {
+        ("mlx5_0", "imported"), ("mlx5_1", "imported-2"),
+    }  # fmt: skip
 
 
 def test_a_file_of_another_tool_is_not_what_it_claims_to_be():

@@ -7,6 +7,7 @@ claims to be; 4: wrong usage.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +15,10 @@ from pathlib import Path
 from tabulate import tabulate
 
 from benchmarks.measurement import Measurement, encode
-from reports.importers import IMPORTERS, Asked, Imported, read
+from clusters import loader
+from reports.importers import IMPORTERS, Asked, Imported, folder, read
 
-UNREADABLE = 3
+UNREADABLE, USAGE = 3, 4
 ENDING = {0: "Read whole and sound.", 1: "Wrong results or impossible values.", 3: "Not read whole: see above."}
 MOST_ROWS = 60
 SHOWN = {"B/s": (1e9, "GB/s"), "s": (1e-6, "us")}
@@ -33,14 +35,23 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--line-rate", type=float, default=0.0, metavar="GB/S", help="no bandwidth can be above this")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the Measurements, one JSON line each")
+    parser.add_argument("--into", type=Path, metavar="RUN", help="write a run folder, to be judged by --cluster")
+    parser.add_argument("--cluster", metavar="NAME", help="the cluster file whose limits judge it: a name or a path")
     parser.set_defaults(command=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Read, print, write, and return the exit code."""
     asked = Asked(op=arguments.op, ranks=arguments.ranks, line_rate=arguments.line_rate * 1e9)
+    if bool(arguments.into) != bool(arguments.cluster):
+        print("--into RUN and --cluster NAME go together: limits are a cluster's", file=sys.stderr)
+        return USAGE
     try:
+        cluster = loader.load(arguments.cluster) if arguments.cluster else None
         imported = read(arguments.file, tool=arguments.tool, asked=asked)
+    except loader.ClusterError as error:
+        print(error, file=sys.stderr)
+        return USAGE
     except OSError as error:
         print(f"cannot read {arguments.file}: {error.strerror}", file=sys.stderr)
         return UNREADABLE
@@ -48,6 +59,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output:
         arguments.output.write_text("".join(f"{encode(record)}\n" for record in imported.measurements))
         print(f"{len(imported.measurements)} measurements in {arguments.output}")
+    if cluster:
+        try:
+            folder.write(imported, cluster=cluster, folder=arguments.into, command=shlex.join(sys.argv))
+        except FileExistsError:
+            print(f"{arguments.into} is there already: name a new folder", file=sys.stderr)
+            return USAGE
+        print(f"a run in {arguments.into}: python -m reports table {arguments.into}")
     return imported.exit_code
 
 

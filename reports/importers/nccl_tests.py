@@ -142,6 +142,7 @@ def _finish(table: Table, findings: Findings, asked: Asked) -> None:
                     busbw=[cell.busbw.value * 1e9], wrong=cell.wrong, line=row.line,
                 )  # fmt: skip
     findings.measurements.extend(sweep.measurements())
+    findings.nodes, findings.backend = len({host for _, _, host in table.ranks}), "nccl"
     _whole(table, findings)
 
 

@@ -42,6 +42,8 @@ def read(source: Source, asked: Asked) -> Imported:
         for number, row in enumerate(report["results"]):
             _row(sweep, row, number, findings, asked)
         findings.measurements.extend(sweep.measurements())
+        hosts = {str(device.get("hostname", "")) for device in _devices(report)}
+        findings.nodes, findings.backend = len(hosts - {""}), "nccl"
     _footer(report, findings)
     return findings.imported("nccl-tests", source)
 
@@ -55,17 +57,25 @@ def _operation(report: dict[str, Any], asked: Asked) -> str:
 
 def _ranks(report: dict[str, Any]) -> int:
     """Processes (one entry of `devices` each, whatever they drive) x threads x GPUs; less where groups are split."""
-    config = report.get("config")
-    if not isinstance(config, dict):
-        config = {}
-    devices = config.get("devices", report.get("devices"))
-    if not isinstance(devices, list) or not all(isinstance(device, dict) for device in devices):
-        return 0
+    config = _config(report)
+    devices = _devices(report)
     threads, gpus = config.get("nthreads", 1), config.get("ngpus", 1)
     groups = len({str(device.get("group", 0)) for device in devices}) or 1
     if not isinstance(threads, int) or not isinstance(gpus, int):
         return 0
     return len(devices) // groups * threads * gpus
+
+
+def _config(report: dict[str, Any]) -> dict[str, Any]:
+    config = report.get("config")
+    return config if isinstance(config, dict) else {}
+
+
+def _devices(report: dict[str, Any]) -> list[dict[str, Any]]:
+    devices = _config(report).get("devices", report.get("devices"))
+    if not isinstance(devices, list) or not all(isinstance(device, dict) for device in devices):
+        return []
+    return devices
 
 
 def _row(sweep: Sweep, row: Any, number: int, findings: Findings, asked: Asked) -> None:

@@ -184,3 +184,4 @@ def _finish(test: Test, findings: Findings) -> None:
             break
     if test.sweep:
         findings.measurements.extend(test.sweep.measurements())
+        findings.backend = test.library

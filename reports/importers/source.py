@@ -7,11 +7,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from benchmarks.measurement import Measurement
+from benchmarks.measurement import Measurement, params_key
 
 LAUNCHER = re.compile(r"^(?:\x1b\[[\d;]*m)*(?:\[\d+,\d+\]<std(?:out|err)>:|\s*\d+: ?|\[\d+\] ?)?")
 LIBRARY = re.compile(
@@ -50,6 +52,8 @@ class Imported:
     problems: tuple[Problem, ...]
     skipped: tuple[int, ...] = ()  # lines that are not the tool's: a launcher's banner, a library's log
     remarks: tuple[str, ...] = ()  # what the tool itself left out
+    nodes: int = 0  # hosts that took part; 0 where the file does not say
+    backend: str = ""  # nccl | mpi, of collectives
 
     @property
     def exit_code(self) -> int:
@@ -85,6 +89,8 @@ class Findings:
     problems: list[Problem] = field(default_factory=list)
     skipped: list[int] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    nodes: int = 0
+    backend: str = ""
 
     def unreadable(self, line: int, sentence: str) -> None:
         """Cut, unreadable, or not what it claims to be."""
@@ -98,8 +104,14 @@ class Findings:
         """The result, problems in the order of the lines."""
         if not self.measurements and not self.problems:
             self.unreadable(0, f"no result of {tool} in it")
+        seen: Counter[tuple[object, ...]] = Counter()
+        for place, record in enumerate(self.measurements):
+            key = (record.metric, params_key(record.params))
+            seen[key] += 1
+            if seen[key] > 1:  # the same test once more, or on another device: not more samples of the first
+                self.measurements[place] = dataclasses.replace(record, config=f"{record.config}-{seen[key]}")
         return Imported(
             tool=tool, path=source.path, measurements=tuple(self.measurements),
             problems=tuple(sorted(self.problems, key=lambda p: p.line)), skipped=tuple(self.skipped),
-            remarks=tuple(self.remarks),
+            remarks=tuple(self.remarks), nodes=self.nodes, backend=self.backend,
         )  # fmt: skip
