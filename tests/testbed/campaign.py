@@ -32,7 +32,7 @@ def variables(bed: Bed) -> dict[str, str]:
 
 def cluster_file(bed: Bed, *, settings: str = "") -> Path:
     """Write a cluster file for the bed: its hosts as nodes, one rank each, and the settings given (TOML)."""
-    path = bed.folder / "bed.toml"
+    path = bed.folder / f"{bed.interface}.toml"  # its stem names the cluster: beds do not lock each other out
     head = f'description = "a test bed of {bed.num_hosts} hosts"\nnodes = {bed.num_hosts}\nranks_per_node = 1\n'
     path.write_text(f"{head}\n{settings}\n", encoding="utf-8")
     return path
