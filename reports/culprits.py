@@ -38,8 +38,13 @@ class Culprits:
 
     @property
     def accused(self) -> tuple[Suspect, ...]:
-        """Suspects that a re-test confirmed, or that need none (data that arrived wrong, a dead link)."""
-        return tuple(s for s in self.findings.suspects if s.confirmed or s.kind in SELF_EVIDENT)
+        """Suspects that a re-test confirmed, or that need none, each element once: the plainest evidence first."""
+        kept: list[Suspect] = []
+        for s in sorted(self.findings.suspects, key=lambda s: s.kind not in SELF_EVIDENT):
+            told_before = s.nodes and any(set(s.nodes) <= set(k.nodes) for k in kept)
+            if (s.confirmed or s.kind in SELF_EVIDENT) and not told_before:
+                kept.append(s)
+        return tuple(kept)
 
     @property
     def to_retest(self) -> tuple[str, ...]:
@@ -89,7 +94,8 @@ def pair_table(
 ) -> PairTable | None:
     """The pairs of one rail and two nodes as a PairTable; the largest message for bandwidth, the smallest for latency.
 
-    Values are medians, `best` the best repetition; wrong elements and retransmits come along where they were counted.
+    Values are means, since a median hides loss, and `best` is the best repetition; wrong elements and
+    retransmits come along where they were counted.
     """
     found = measured.get(metric)
     if not found:
@@ -109,7 +115,7 @@ def pair_table(
     a, b, rail, samples, bad, sent_again = zip(*rows, strict=True)
     best = max if metric == BANDWIDTH else min
     return PairTable.of(
-        a=a, b=b, rail=rail, value=[statistics.median(s) if s else 0.0 for s in samples],
+        a=a, b=b, rail=rail, value=[statistics.fmean(s) if s else 0.0 for s in samples],
         best=[best(s) if s else 0.0 for s in samples], wrong=bad, retransmits=sent_again,
         better="higher" if metric == BANDWIDTH else "lower", there_and_back=metric == LATENCY,
     )  # fmt: skip
