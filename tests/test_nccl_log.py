@@ -231,6 +231,24 @@ def test_nvlink_sharp_on_some_gpus_only_is_wrong(tmp_path):
     assert "available on 14 GPUs and not on 2, on h100-n01, h100-n02" in said(report, "wrong")
 
 
+def test_a_node_that_lost_a_card_is_named(tmp_path):
+    lines = [
+        line.replace(" [7]mlx5_7:1/IB", "") if line.startswith("h100-n02") else line
+        for line in HEALTHY.read_text().replace("NET/IB/7", "NET/IB/6").splitlines()
+    ]
+    report = read_text(tmp_path, "\n".join(lines) + "\n")
+    assert report.exit_code == 1
+    assert "h100-n02: NCCL lists fewer network devices there than the 8 of other nodes" in said(report, "wrong")
+    assert "h100-n01: only 7 of 8 devices (idle: mlx5_7)" in said(report, "wrong")
+
+
+def test_cards_beyond_the_gpus_are_only_mentioned(tmp_path):
+    storage = " [8]mlx5_8:1/IB [9]mlx5_9:1/RoCE [RO]"
+    report = read_text(tmp_path, HEALTHY.read_text().replace(" [RO]", storage))
+    assert report.exit_code == 0
+    assert "h100-n01, h100-n02: mlx5_8 of the same kind carry no channel" in said(report, "note")
+
+
 def test_announced_only_is_told_from_seen(tmp_path):
     """Some versions print no channel lines: what NCCL announces counts, which devices carry traffic stays unknown."""
     lines = [line for line in HEALTHY.read_text().splitlines() if " via " not in line]

@@ -175,7 +175,11 @@ def _channels(scene: Scene) -> Iterator[tuple[str, NetPath, Seen]]:
 
 
 def hcas(scene: Scene) -> Iterator[Finding]:
-    """Does every node use all of its network devices?"""
+    """Does every node use the network devices it should, and do all nodes have as many?
+
+    A node should use as many as `--hcas` says; else all that it lists of the kind it uses, but no more than it has
+    GPUs in the job.
+    """
     used: dict[str, set[str]] = {}
     for host, path, _ in _channels(scene):
         if family(path.network, scene.facts.hosts) != "tcp":
@@ -183,37 +187,52 @@ def hcas(scene: Scene) -> Iterator[Finding]:
     if not used:
         yield scene.finding("hcas", "unknown", "The log does not show which network devices carry channels.", MORE_LOG)
         return
-    short: dict[str, list[str]] = {}
-    for host, names in sorted(used.items()):
-        idle, enough = _idle(scene, host, names)
-        if not enough:
-            short.setdefault(
-                f"{len(names)} of {scene.expect.hcas or len(names) + len(idle)} devices{_listed(idle)}", []
-            ).append(host)
+    severity, but = ("wrong", "") if scene.settled else ("unknown", ", as far as the log goes")
+    short, spare = _grouped(scene, used)
     for what, which in short.items():
-        severity = "wrong" if scene.settled else "unknown"
-        but = "" if scene.settled else ", as far as the log goes"
         yield scene.finding(
             "hcas", severity, f"{some(which)}: only {what} carry channels{but}.",
             "ibstat: are all ports active and of one rate?", "check NCCL_IB_HCA, NCCL_CROSS_NIC and the topology file",
-            "more channels or GPUs may be needed to reach them all; --hcas N says how many are right",
+            "--hcas N says how many are right",
         )  # fmt: skip
+    yield from _uneven(scene, used)
     if not short:
-        counts = sorted({len(names) for names in used.values()})
-        yield scene.finding(
-            "hcas", "fine", f"Every node uses {' or '.join(map(str, counts))} network devices, all that it should."
-        )
+        counts = " or ".join(map(str, sorted({len(names) for names in used.values()})))
+        yield scene.finding("hcas", "fine", f"Every node uses {counts} network devices, all that it should.")
+    for names, which in spare.items():
+        yield scene.finding("hcas", "note", f"{some(which)}: {names} of the same kind carry no channel.")
 
 
-def _idle(scene: Scene, host: str, used: set[str]) -> tuple[list[str], bool]:
-    """Devices of the same kind that carry nothing, and whether what is used is enough."""
+def _grouped(scene: Scene, used: dict[str, set[str]]) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Hosts with too few devices in use, by what is short, and hosts with some to spare, by their names."""
+    short: dict[str, list[str]] = {}
+    spare: dict[str, list[str]] = {}
+    for host, names in sorted(used.items()):
+        listed = _listed(scene, host, names)
+        idle = sorted(listed - names)
+        gpus = sum(1 for gpu in scene.facts.gpus.values() if gpu.host == host and gpu.ranks)
+        due = scene.expect.hcas if scene.expect.hcas is not None else min(len(listed), max(gpus, 1))
+        if len(names) < due:
+            which = f" (idle: {some(idle)})" if idle else ""
+            short.setdefault(f"{len(names)} of {due} devices{which}", []).append(host)
+        elif idle and scene.expect.hcas is None:
+            spare.setdefault(some(idle), []).append(host)
+    return short, spare
+
+
+def _listed(scene: Scene, host: str, used: set[str]) -> set[str]:
+    """Devices that NCCL lists on a host, of the kind that it uses there (InfiniBand or RoCE)."""
     facts = scene.facts.host(host)
-    layers = {facts.layers.get(name, "") for name in used}
-    idle = sorted(name for name in set(facts.hcas.values()) - used if facts.layers.get(name, "") in layers)
-    if scene.expect.hcas is not None:
-        return idle, len(used) >= scene.expect.hcas
-    return idle, not idle
+    kinds = {facts.layers.get(name, "") for name in used}
+    return {name for name in facts.hcas.values() if facts.layers.get(name, "") in kinds}
 
 
-def _listed(idle: list[str]) -> str:
-    return f" (idle: {some(idle)})" if idle else ""
+def _uneven(scene: Scene, used: dict[str, set[str]]) -> Iterator[Finding]:
+    counts = {host: len(_listed(scene, host, names)) for host, names in used.items()}
+    most = max(counts.values())
+    fewer = sorted(host for host, count in counts.items() if count < most)
+    if fewer:
+        yield scene.finding(
+            "hcas", "wrong", f"{some(fewer)}: NCCL lists fewer network devices there than the {most} of other nodes.",
+            "lspci and ibstat there: is a card gone, or a port down?",
+        )  # fmt: skip
