@@ -199,7 +199,8 @@ def page(plan: Prediction) -> Iterator[str]:
         f"optimizer {plan.optimizer:.3f}"
     )
     yield f"Bubble {plan.timeline.bubble:.1%} of the passes; {plan.tokens_rate:.0f} tokens/s/GPU"
-    yield f"MFU {plan.mfu:.1%} (causal; {plan.mfu * full / causal:.1%} full) of {machine.flops / 1e12:.0f} TFLOP/s dense bf16"
+    peak = f"{machine.flops / 1e12:.0f} TFLOP/s dense bf16"
+    yield f"MFU {plan.mfu:.1%} (causal; {plan.mfu * full / causal:.1%} full) of {peak}"
     size = checkpoint_bytes(parameters=job.shape.parameters, contents="mixed")
     yield f"Checkpoint {size / 1e9:.0f} GB (bf16 weights, fp32 master, both moments): 30 s need {size / 30e9:.1f} GB/s"
 
