@@ -26,7 +26,6 @@ from benchmarks.links.spec import Links
 from benchmarks.measurement import Measurement
 from benchmarks.world import World
 
-TRIPS = 500  # per state, at least: five of them lie beyond the 99th percentile
 POLL_S = 0.0005
 Errors = dict[tuple[int, int], Wrong]
 
@@ -106,7 +105,8 @@ def _watch(
 
 def _trips(spec: Links, world: World, pattern: Pattern, peer: int, *, leads: bool) -> Seen:
     link = Link(world=world, peer=peer, leads=leads, pattern=pattern, kind="latency", num_bytes=min(spec.latency_sizes))
-    rule = Repetition(fewest=TRIPS, most=10 * TRIPS, budget_s=spec.latency_budget_s, precision=0.0)
+    fewest = spec.congestion_trips
+    rule = Repetition(fewest=fewest, most=10 * fewest, budget_s=spec.latency_budget_s, precision=0.0)
     return link.measure(rule.stopped, most=rule.most)
 
 

@@ -36,6 +36,8 @@ class Links:
     half of the ranks: the bisection"""
     congestion: bool = False
     """also the latency of a pair while all others send, against its latency alone"""
+    congestion_trips: int = 500
+    """round trips of the watched pair, alone and under load each, at least: five lie beyond the 99th percentile"""
     window: int = 4
     """messages on their way at once; the receiver answers after the last one"""
     passes: int = 3
@@ -63,8 +65,8 @@ class Links:
             ends = [rank for pair in read_round(pairs) for rank in pair]
             if len(set(ends)) < len(ends):
                 raise ValueError(f"links: the pairs of a round are disjoint, not {pairs!r}")
-        if min(self.window, self.passes) < 1:
-            raise ValueError("links: window and passes are at least 1")
+        if min(self.window, self.passes, self.congestion_trips) < 1:
+            raise ValueError("links: window, passes and congestion_trips are at least 1")
         if not 1 <= self.min_repetitions <= self.max_repetitions:
             raise ValueError(
                 f"links: min_repetitions {self.min_repetitions} must lie between 1 and "
