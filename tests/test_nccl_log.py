@@ -260,6 +260,25 @@ def test_announced_only_is_told_from_seen(tmp_path):
     assert read_text(tmp_path, "\n".join(socket) + "\n").exit_code == 1
 
 
+def test_a_plugin_nobody_knows_is_not_judged(tmp_path):
+    text = (
+        HEALTHY.read_text()
+        .replace("NET/IB/", "NET/Quux_v1/")
+        .replace("/GDRDMA", "")
+        .replace("network IB", "network Quux")
+    )
+    report = read_text(tmp_path, text)
+    assert report.exit_code == 3
+    assert "runs over Quux_v1 (a plugin), which this reader cannot place" in said(report, "unknown")
+    assert read_text(tmp_path, text, network="any", hcas=8).exit_code == 0
+
+
+def test_a_first_refusal_that_was_tried_again_is_no_fault(tmp_path):
+    line = "h100-n01:3980:4050 [0] NCCL INFO Call to connect returned Connection refused, retrying\n"
+    assert read_text(tmp_path, line + HEALTHY.read_text()).exit_code == 0
+    assert read_text(tmp_path, line.replace(", retrying", "") + HEALTHY.read_text()).exit_code == 1
+
+
 def test_settings_that_matter_are_named(tmp_path):
     text = "h100-n01:3980:4050 [0] NCCL INFO NCCL_ALGO set by environment to Ring.\n" + HEALTHY.read_text()
     report = read_text(tmp_path, text + "h100-n02:3980:4050 [0] NCCL INFO NCCL_IB_TC set by environment to 106\n")

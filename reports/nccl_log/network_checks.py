@@ -60,7 +60,7 @@ def between_nodes(scene: Scene) -> Iterator[Finding]:
     used: dict[str, Seen] = {}
     for path, seen in paths(scene).items():
         used.setdefault(path.network, Seen()).merge(seen)
-    if scene.num_nodes == 1 and not used:
+    if scene.num_nodes == 1:
         over = "one NVLink domain" if world.mnnvl else "one node"
         yield scene.finding("network", "fine", f"The job runs in {over}: nothing to check between nodes.")
         return
@@ -118,39 +118,36 @@ def _why_not(scene: Scene) -> Iterator[str]:
 
 def gpudirect(scene: Scene) -> Iterator[Finding]:
     """GPUDirect RDMA on every network channel that is not TCP."""
-    with_gdr, without = Counter[str](), Counter[str]()
-    places: list[int] = []
+    with_gdr, without, silent = Counter[str](), Seen(), Seen()
+    lacking: set[str] = set()
     sends_only = True
     for host, path, seen in _channels(scene):
-        if family(path.network, scene.facts.hosts) == "tcp":
-            continue
+        kind = family(path.network, scene.facts.hosts)
         name = f"{scene.facts.host(host).device(path.device)} on {host}"
-        if path.gdr:
+        if kind == "" and not path.gdr:
+            silent.merge(seen)
+        elif kind != "tcp" and path.gdr:
             with_gdr[name] += seen.count
-        else:
-            without[name] += seen.count
-            places += seen.places
+        elif kind != "tcp":
+            without.merge(seen)
+            lacking.add(name)
             sends_only = sends_only and path.direction == "send"
-    if not with_gdr and not without:
+    on = sum(with_gdr.values())
+    if silent.count:
+        severity = "note" if scene.expect.network == "any" else "unknown"
+        words = "The network plugin does not say whether it reaches GPU memory directly."
+        yield scene.finding("gpudirect", severity, words, "see the plugin's own log", seen=silent)
+    elif not on and not without.count:
         yield from _gpudirect_announced(scene)
-    elif not without:
-        yield scene.finding(
-            "gpudirect",
-            "fine",
-            f"All {sum(with_gdr.values())} network channels use GPUDirect RDMA, on {len(with_gdr)} devices.",
-        )
-    elif sends_only and with_gdr:
-        yield scene.finding(
-            "gpudirect", "note", "Receives use GPUDirect RDMA, sends go through host memory.",
-            "NCCL_NET_GDR_READ=1 tries it for sends too", places=places,
-        )  # fmt: skip
-    else:
-        total = sum(without.values()) + sum(with_gdr.values())
-        yield scene.finding(
-            "gpudirect", "wrong",
-            f"GPUDirect RDMA is off on {sum(without.values())} of {total} network channels: {some(sorted(without))}.",
-            *NO_GDR, places=places,
-        )  # fmt: skip
+    if without.count and on and sends_only:
+        words = "Receives use GPUDirect RDMA, sends go through host memory."
+        yield scene.finding("gpudirect", "note", words, "NCCL_NET_GDR_READ=1 tries it for sends too", seen=without)
+    elif without.count:
+        words = f"off on {without.count} of {without.count + on} network channels: {some(sorted(lacking))}"
+        yield scene.finding("gpudirect", "wrong", f"GPUDirect RDMA is {words}.", *NO_GDR, seen=without)
+    elif on:
+        words = f"All {on} network channels use GPUDirect RDMA, on {len(with_gdr)} devices."
+        yield scene.finding("gpudirect", "fine", words)
 
 
 def _gpudirect_announced(scene: Scene) -> Iterator[Finding]:

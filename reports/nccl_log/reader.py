@@ -109,7 +109,9 @@ class Reader:
         for piece in pieces[1:]:
             handler = get(piece[:KEY_BYTES], learn)
             if handler is counting:
-                if piece[16:18] == b"op":  # "INFO AllReduce: opCount ...": the call itself; the commonest names fit
+                if (
+                    piece[16:18] == b"op" or piece[20:22] == b"op"
+                ):  # "INFO AllReduce: opCount ...", ReduceScatter: a call
                     handler = None
                 elif entry := counted(piece[: piece.find(b"\n")]):
                     entry[0] += 1
