@@ -24,7 +24,7 @@ from benchmarks.collectives.layout import SUMMED
 from benchmarks.collectives.operations import Operation
 from benchmarks.collectives.pattern import Pattern
 from benchmarks.collectives.repetition import median_interval
-from benchmarks.collectives.stopwatch import time_calls, time_ungated
+from benchmarks.collectives.stopwatch import time_calls
 from benchmarks.collectives.teams import teams
 from benchmarks.links.exchange import Link
 from benchmarks.world import World
@@ -81,12 +81,16 @@ def collective(world: World, op: str, size: int) -> dict[str, list[float]]:
 
 def message(world: World, size: int) -> dict[str, list[float]]:
     """The same for a round trip between two ranks."""
-    calls, peer, leads = (64 if size < 1 << 20 else 1), 1 - world.rank, world.rank == 0
+    calls, peer, leads = (16 if size < 1 << 20 else 1), 1 - world.rank, world.rank == 0
     there, back = torch.zeros(size, dtype=torch.uint8), torch.zeros(size, dtype=torch.uint8)
+    word = torch.zeros(1, dtype=torch.int64)
 
     def loop() -> list[float]:
         durations = []
-        link.ready()
+        if leads:
+            dist.recv(word, peer)
+        else:
+            dist.send(word, peer)
         for _ in range(calls):
             begin = time.perf_counter()
             if leads:
@@ -99,16 +103,14 @@ def message(world: World, size: int) -> dict[str, list[float]]:
         return durations
 
     pattern = Pattern(members=2, dtype=torch.uint8, summed=False)
-    link = Link(world=world, peer=peer, leads=leads, pattern=pattern, kind="latency", num_bytes=size, num_slots=calls)
+    ours = Link(world=world, peer=peer, leads=leads, pattern=pattern, kind="latency", num_bytes=size, num_slots=calls)
 
     def measured() -> list[float]:
-        link.fill(0, calls)
-        link.ready()
-        durations = time_ungated(link.calls, world=world)
-        assert link.verify(0, calls).count == 0
-        return durations
+        seconds, wrong = ours.repeat(0, calls)
+        assert wrong.count == 0
+        return seconds
 
-    return interleaved(world, {"loop": loop, "again": loop, "ours": measured}, 30 if calls > 1 else 12)
+    return interleaved(world, {"loop": loop, "again": loop, "ours": measured}, 60 if calls > 1 else 12)
 
 
 def compare(name: str, ranks: int, size: int, found: dict[str, list[float]]) -> None:

@@ -28,8 +28,8 @@ QUEUE_CYCLES = 100_000  # GPU clock cycles to hold the stream per queued call: a
 def time_calls(calls: Sequence[Call], *, world: World) -> list[float]:
     """Seconds of each call on this rank, each after a barrier of all ranks. All ranks pass as many calls."""
     if world.device.type == "cuda":
-        gate = torch.zeros(1, device=world.device)
-        return _on_device(calls, world=world, gate=lambda: dist.all_reduce(gate))
+        one = torch.zeros(1, device=world.device)
+        return _on_device(calls, world=world, gate=lambda: dist.all_reduce(one))
     barrier, control, clock, durations = dist.barrier, world.control, time.perf_counter, []
     for call in calls:
         barrier(group=control)
@@ -39,11 +39,15 @@ def time_calls(calls: Sequence[Call], *, world: World) -> list[float]:
     return durations
 
 
-def time_ungated(calls: Sequence[Call], *, world: World) -> list[float]:
-    """Seconds of each call on this rank, one right after the other: for calls that wait for each other anyway."""
+def time_in_row(calls: Sequence[Call], *, world: World, ready: Call) -> list[float]:
+    """Seconds of each call on this rank, one right after the other: for calls that wait for each other anyway.
+
+    `ready` comes before the first one and is not timed: both ends of a link meet in it.
+    """
     if world.device.type == "cuda":
-        return _on_device(calls, world=world, gate=None)
+        return _on_device(calls, world=world, ready=ready)
     clock, durations = time.perf_counter, []
+    ready()
     for call in calls:
         begin = clock()
         call()
@@ -51,10 +55,14 @@ def time_ungated(calls: Sequence[Call], *, world: World) -> list[float]:
     return durations
 
 
-def _on_device(calls: Sequence[Call], *, world: World, gate: Call | None) -> list[float]:
+def _on_device(
+    calls: Sequence[Call], *, world: World, ready: Call | None = None, gate: Call | None = None
+) -> list[float]:
     starts = [torch.cuda.Event(enable_timing=True) for _ in calls]
     ends = [torch.cuda.Event(enable_timing=True) for _ in calls]
     torch.cuda._sleep(QUEUE_CYCLES * len(calls))
+    if ready is not None:
+        ready()
     for call, start, end in zip(calls, starts, ends, strict=True):
         if gate is not None:
             gate()

@@ -66,16 +66,17 @@ def members(kind: str, nodes: Sequence[str]) -> list[tuple[int, ...]]:
 
 @contextmanager
 def teams(kind: str, world: World) -> Iterator[list[Team]]:
-    """All teams of a kind, with their process groups. Every rank must call it."""
+    """All teams of a kind, with their process groups. Every rank must call it.
+
+    After an error the groups are left as they are: closing one can block on members that are stuck in it.
+    """
     opened = []
-    try:
-        for index, ranks in enumerate(members(kind, world.nodes)):
-            group = None if kind == "world" else dist.new_group(list(ranks), backend=world.place.backend)
-            place = ranks.index(world.rank) if world.rank in ranks else -1
-            node = world.nodes[ranks[0]] if kind == "node" else ""
-            opened.append(Team(kind=kind, index=index, ranks=ranks, place=place, node=node, group=group))
-        yield opened
-    finally:
-        for team in opened:
-            if team.group is not None and team.place >= 0:
-                dist.destroy_process_group(team.group)
+    for index, ranks in enumerate(members(kind, world.nodes)):
+        group = None if kind == "world" else dist.new_group(list(ranks), backend=world.place.backend)
+        place = ranks.index(world.rank) if world.rank in ranks else -1
+        node = world.nodes[ranks[0]] if kind == "node" else ""
+        opened.append(Team(kind=kind, index=index, ranks=ranks, place=place, node=node, group=group))
+    yield opened
+    for team in opened:
+        if team.group is not None and team.place >= 0:
+            dist.destroy_process_group(team.group)

@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.collectives.pattern import Pattern, Wrong
-from benchmarks.collectives.stopwatch import time_ungated
+from benchmarks.collectives.stopwatch import time_in_row
 from benchmarks.world import World
 
 BLOCK = 16  # repetitions between two looks at the clock, at most: each has buffers of its own to verify
@@ -69,10 +69,8 @@ class Link:
         seen, done = Seen(), 0
         count, begin = self._announce(1), time.perf_counter()
         while count:
-            self.fill(done, count)
-            self.ready()
-            seconds = time_ungated(self.calls[:count], world=self.world)
-            seen.wrong.add(self.verify(done, count))
+            seconds, wrong = self.repeat(done, count)
+            seen.wrong.add(wrong)
             if done == 0:
                 seen.first_s, begin = seconds[0], time.perf_counter()
             elif self.leads:
@@ -83,11 +81,15 @@ class Link:
             count = self._announce(0 if seen.stopped else more)
         return seen
 
-    def ready(self) -> None:
-        """Return at the leader once the other end is ready too, so that no clock runs while it still fills."""
+    def repeat(self, first: int, count: int) -> tuple[list[float], Wrong]:
+        """Repetitions `first` and on, with fresh data: seconds at this end, and what was wrong in what it received.
+
+        No clock runs while the other end still fills: the leader waits for its word.
+        """
+        self.fill(first, count)
         self.world.synchronize()
-        self._tell(to_leader=True)
-        self.world.synchronize()
+        seconds = time_in_row(self.calls[:count], world=self.world, ready=lambda: self._tell(to_leader=True))
+        return seconds, self.verify(first, count)
 
     def fill(self, first: int, count: int) -> None:
         """Fresh data into what this end sends in repetitions `first` and on."""
