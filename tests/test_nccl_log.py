@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reports import commands
 from reports.nccl_log import Expect, LogReport, read_log
 from reports.nccl_log import command as nccl_log
 from reports.nccl_log.connections import parse
@@ -260,6 +261,27 @@ def test_announced_only_is_told_from_seen(tmp_path):
     assert read_text(tmp_path, "\n".join(socket) + "\n").exit_code == 1
 
 
+def test_two_ports_merged_into_one_device_count_as_both(tmp_path):
+    listed = " ".join(f"[{i}]mlx5_{i}:1/IB" for i in range(8))
+    merged = " ".join(f"[{i}]={{[{2 * i}] mlx5_{2 * i}:1/IB, [{2 * i + 1}] mlx5_{2 * i + 1}:1/IB}}" for i in range(4))
+    text = HEALTHY.read_text()
+    assert listed in text
+    for device in range(4, 8):
+        text = text.replace(f"NET/IB/{device}", f"NET/IB/{device - 4}")
+    report = read_text(tmp_path, text.replace(listed, merged))
+    assert report.exit_code == 0
+    assert "Every node uses 8 network devices" in said(report, "fine")
+    assert report.nodes[0].hcas_used[0] == "mlx5_0+mlx5_1"
+
+
+def test_a_warning_whose_origin_has_blanks_keeps_its_host(tmp_path):
+    origin = "[2026-01-01 12:08:32] h100-n02:3983:4101 [3] int handle(fid_cq*, uint16_t):46"
+    line = f"{origin} NCCL WARN NET/OFI Request 0x7f completed with error. RC: 103\n"
+    report = read_text(tmp_path, HEALTHY.read_text() + line)
+    assert "The libfabric plugin failed." in said(report, "wrong")
+    assert "[h100-n02]" in said(report, "wrong")
+
+
 def test_a_plugin_nobody_knows_is_not_judged(tmp_path):
     text = (
         HEALTHY.read_text()
@@ -350,6 +372,11 @@ def test_the_command_prints_findings_and_returns_the_code(capsys):
     assert out.rstrip().endswith("Healthy.")
     assert nccl_log.main([str(FIXTURES / "v2.7.8-shared-memory.log"), "--no-nvlink"]) == 0
     assert nccl_log.main([str(HEALTHY), "--hcas", "9"]) == 1
+
+
+def test_the_command_is_one_of_reports():
+    assert commands.main(["nccl-log", str(HEALTHY), "--network", "ib"]) == 0
+    assert commands.main(["nccl-log", str(HEALTHY), "--network", "pigeon"]) == 4
 
 
 def test_the_command_writes_json(capsys):

@@ -135,7 +135,7 @@ TABLE = (
     _row(r"(?:invalid|unknown|unrecognized) (?:value|option|argument|element|token).*|invalid config", "wrong",
          "A setting or an argument is not valid.", "read the line for its name, and check its spelling"),
     # libfabric
-    _row(r"net/ofi.*(?:only efa provider|no eligible|not found|failed|unable|error)", "wrong",
+    _row(r"net/ofi.*(?:only efa provider|no eligible|not found|failed|unable|error|not register memory)", "wrong",
          "The libfabric plugin failed.", "fi_info -p efa must list the devices",
          "match the plugin's and the driver's versions"),
     _row(r"failed to initialize net plugin", "note", "A network plugin did not start; NCCL went on to the next one.",

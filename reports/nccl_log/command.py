@@ -93,11 +93,16 @@ def _places(report: LogReport, finding: Finding) -> str:
     return "line " + ", ".join(place.rpartition(":")[2] for place in finding.evidence)
 
 
+def _devices(names: tuple[str, ...]) -> int:
+    """Physical devices: NCCL names two that it merged "a+b"."""
+    return len({part for name in names for part in name.split("+")})
+
+
 def _nodes(report: LogReport) -> Iterator[str]:
     rows = [
         (
             node.host or "(not named)", node.ranks, ", ".join(node.networks),
-            f"{len(node.hcas_used)} of {len(node.hcas_listed) or '?'}" if node.networks else "",
+            f"{_devices(node.hcas_used)} of {len(node.hcas_listed) or '?'}" if node.networks else "",
             node.gdr, ", ".join(t for t in node.transports if not t.startswith("NET")), node.nvls,
         )
         for node in report.nodes[:MOST_NODES]
