@@ -4,27 +4,26 @@
     pytest tests/bench_checkpoint.py -s            # BENCH_DIRECTORY=... BENCH_MIB=... choose place and size
 
 fio's candidates are psync and io_uring with O_DIRECT and 1, 2 and 4 jobs; each round runs all of them and all of
-ours in a new random order, and each of ours is divided by that round's best fio. Nothing here is a test: numbers
-of a shared disk are printed, not asserted.
+ours in a new random order, and each of ours is divided by that round's best fio. As root, both run before all other
+processes (nice -20). Nothing here is a test: numbers of a shared disk are printed, not asserted.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
 import shutil
 import statistics
 import subprocess
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-import torch._dynamo  # before the fork: DTensor imports it
+import torch._dynamo  # noqa: F401 - before the fork: DTensor imports it
 from tabulate import tabulate
 
 from benchmarks.checkpoint.save import save
@@ -91,7 +90,7 @@ def by_fio(folder: Path, engine: str, jobs: int) -> tuple[float, float]:
         "--bs=8m", f"--size={SIZE // jobs}", f"--numjobs={jobs}", "--direct=1", "--end_fsync=1", "--fallocate=native",
         "--group_reporting", "--output-format=json", "--unlink=1",
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True, preexec_fn=go_first)
     job = json.loads(done.stdout[done.stdout.index("{") :])["jobs"][0]
     seconds = job["job_runtime"] / 1e3 / jobs
     busy = (job["usr_cpu"] + job["sys_cpu"]) / 100 * job["job_runtime"] / 1e3
@@ -102,20 +101,25 @@ def by_us(folder: Path, name: str) -> tuple[float, float]:
     """(B/s, CPU seconds per GiB) of one durable save by RANKS ranks."""
 
     def measure(world: World) -> tuple[float, float]:
+        go_first()
         shape = shape_of(SIZE)
         state = State.allocate(shape, Layout(dp=world.size), "fp32", world)
-        state.fill(repetition=time.monotonic_ns() if world.size == 1 else 0)
-        staging = Staging(folder)
-        warm = save(small(world), folder / "warm", world, write=OURS[name], tools=Tools(staging=staging))
-        saved = save(state, folder / "bench", world, write=OURS[name], tools=Tools(staging=staging))
-        assert warm.files
-        if world.is_first:
-            shutil.rmtree(folder / "warm")
-            shutil.rmtree(folder / "bench")
+        state.fill(repetition=0)
+        tools = Tools(staging=Staging(folder))
+        for turn in range(2):  # the first pays for imports and first calls; fio's start is not in its time either
+            saved = save(state, folder / f"bench{turn}", world, write=OURS[name], tools=tools)
+            if world.is_first:
+                shutil.rmtree(folder / f"bench{turn}")
         size = sum(saved.files.values())
         return size / saved.seconds, saved.cpu_s / (size / 2**30)
 
     return on_ranks(RANKS, measure)[0]
+
+
+def go_first() -> None:
+    """Run this process before all others, where that is allowed."""
+    with contextlib.suppress(PermissionError):
+        os.nice(-20)
 
 
 def shape_of(size: int) -> Shape:
@@ -123,11 +127,3 @@ def shape_of(size: int) -> Shape:
     width = 1024
     rows = size // 12 // width // 2
     return Shape(name="bench", layers=1, dim=width, heads=8, kv_heads=8, ffn=64, vocab=max(64, rows - 2200))
-
-
-def small(world: World) -> State:
-    """Imports and first calls happen in a save of this."""
-    shape = Shape(name="warm", layers=1, dim=64, heads=8, kv_heads=8, ffn=64, vocab=64)
-    state = State.allocate(shape, Layout(dp=world.size), "weights", world)
-    torch.set_num_threads(1)
-    return state
