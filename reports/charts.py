@@ -3,12 +3,13 @@
 Colours are CSS classes of the page (light and dark), so a chart holds shapes only. What failed has another
 shape, not only another colour. Every chart says in words what it shows. Nothing is computed here but places.
 
->>> "<svg" in bullet(low=9, median=10, high=11, limit=8, bound="floor", status="pass", unit="s")
+>>> "<svg" in bullet(low=9, value=10, high=11, limit=8, bound="floor", status="pass", unit="s")
 True
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from typing import NamedTuple
 from markupsafe import Markup, escape
 
 from reports.quantities import digits, quantity, scale_of, size
-from reports.statistics import Estimate
+from reports.statistics import Estimate, median
 
 BAD = ("fail", "impossible")
 
@@ -179,11 +180,11 @@ def heat(
     return _svg(frame, parts, what, css="heat", style=f' style="max-width:{side:.0f}px"')
 
 
-def bullet(*, low: float, median: float, high: float, limit: float, bound: str, status: str, unit: str) -> Markup:
+def bullet(*, low: float, value: float, high: float, limit: float, bound: str, status: str, unit: str) -> Markup:
     """One value from zero against its limit: a bar, its interval, a line where the limit is."""
-    top = max(high, limit, median) * 1.1 or 1.0
+    top = max(high, limit, value) * 1.1 or 1.0
     frame = Frame(260, 26, 0.0, top, 0, 1, left=0, right=0, top=4, bottom=4)
-    x, edge = frame.x(max(median, 0.0)), frame.x(limit)
+    x, edge = frame.x(max(value, 0.0)), frame.x(limit)
     parts = [
         '<rect class="track" x="0" y="9" width="260" height="8"/>',
         f'<rect class="bar {status}" x="0" y="9" width="{x:.1f}" height="8"/>',
@@ -192,7 +193,7 @@ def bullet(*, low: float, median: float, high: float, limit: float, bound: str, 
     ]
     side = "at least" if bound == "floor" else "at most"
     return _svg(
-        frame, parts, f"{quantity(median, unit)} where {side} {quantity(limit, unit)} is asked for", css="bullet"
+        frame, parts, f"{quantity(value, unit)} where {side} {quantity(limit, unit)} is asked for", css="bullet"
     )
 
 
@@ -208,6 +209,31 @@ def ratio(value: Estimate, *, reach: float, word: str) -> Markup:
     ]
     told = f"ratio {digits(value.median)}, interval {digits(value.low)} to {digits(value.high)}"
     return _svg(frame, parts, told, css="ratio")
+
+
+def trend(values: Sequence[float], nights: Sequence[str], changes: Sequence[int], *, unit: str, what: str) -> Markup:
+    """A value over the nights, with a line at each level and a mark where it changes."""
+    low, high = min(values), max(values)
+    pad = (high - low) * 0.1 or abs(high) * 0.05 or 1.0
+    frame = Frame(720, 200, -0.5, max(len(values) - 0.5, 0.5), low - pad, high + pad)
+    parts = [_y_axis(frame, unit)]
+    edges = [0, *changes, len(values)]
+    for begin, end in itertools.pairwise(edges):
+        level = frame.y(median(values[begin:end]))
+        x1, x2 = frame.x(begin - 0.5), frame.x(end - 0.5)
+        parts.append(f'<line class="level" x1="{x1:.1f}" x2="{x2:.1f}" y1="{level:.1f}" y2="{level:.1f}"/>')
+    for place in changes:
+        x = frame.x(place - 0.5)
+        parts.append(
+            f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="{frame.top}" y2="{frame.height - frame.bottom}"/>'
+        )
+        parts.append(_text(x + 4, frame.top + 8, nights[place], "limit-text"))
+    for i, (value, night) in enumerate(zip(values, nights, strict=True)):
+        title = f"<title>{escape(night)}: {quantity(value, unit)}</title>"
+        parts.append(f'<circle class="dot" cx="{frame.x(i):.1f}" cy="{frame.y(value):.1f}" r="2.2">{title}</circle>')
+    step = max(1, math.ceil(len(nights) / 8))
+    parts += [_text(frame.x(i), frame.height - 8, nights[i], "tick mid") for i in range(0, len(nights), step)]
+    return _svg(frame, parts, f"{what}; the value axis does not start at zero")
 
 
 def timeline(spans: Sequence[tuple[float, float, str, str]], *, total: float, what: str) -> Markup:

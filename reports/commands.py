@@ -14,7 +14,7 @@ from datetime import date
 from pathlib import Path
 
 from benchmarks.measurement import Verdict
-from reports import compare, comparepage, junit, page, runs, table
+from reports import compare, comparepage, junit, nightly, page, promote, proposals, prune, runs, table, trend
 from reports.importers import command as importing
 from reports.judge import EXIT_CODES
 from reports.nccl_log import command as nccl_log
@@ -79,6 +79,11 @@ def build_parser() -> argparse.ArgumentParser:
     one.add_argument("--across", action="store_true", help="compare what is not comparable, and say so")
     one.add_argument("-o", "--output", type=Path, metavar="FILE", help="write a page too")
     one.set_defaults(command=compare_runs)
+    nightly.add_parser(commands)
+    trend.add_parser(commands)
+    promote.add_parsers(commands)
+    proposals.add_parser(commands)
+    prune.add_parser(commands)
     nccl_log.add_parser(commands)
     importing.add_parser(commands)
     return parser

@@ -95,8 +95,8 @@ def against_peers(units: Floats, *, floor: float) -> Deviation:
     return Deviation(amount, threshold, _chance(amount, np.maximum(spread, floor / FLEET_MADS)), known)
 
 
-def gray(samples: Floats, *, floor: float) -> Deviation:
-    """Units whose samples are spread worse than their peers': units x samples, one metric, in goodness.
+def missing(samples: Floats) -> Floats:
+    """What the samples of each unit lack against the typical unit's: units x samples, one metric, in goodness.
 
     A gray unit is fast most of the time, so its median is fine. What counts is the distance between its sorted
     samples and the typical unit's, on the bad side only (the Wasserstein distance of what is missing), after both
@@ -104,9 +104,13 @@ def gray(samples: Floats, *, floor: float) -> Deviation:
     """
     ordered = np.sort(samples, axis=1)
     ordered = ordered - np.quantile(ordered, 0.75, axis=1)[:, None]
-    typical = np.median(ordered, axis=0)
-    missing = np.maximum(typical - ordered, 0.0).mean(axis=1)
-    return against_peers(-missing, floor=floor)
+    lacking: Floats = np.maximum(np.median(ordered, axis=0) - ordered, 0.0).mean(axis=1)
+    return lacking
+
+
+def gray(samples: Floats, *, floor: float) -> Deviation:
+    """Units whose samples lack more than their peers' do, by the rule for peers."""
+    return against_peers(-missing(samples), floor=floor)
 
 
 def against_pinned(recent: Floats, pinned: Floats, *, spread: Floats, floor: float) -> Deviation:
@@ -124,16 +128,16 @@ def against_pinned(recent: Floats, pinned: Floats, *, spread: Floats, floor: flo
 
 
 def confirmed(first: Deviation, again: Sequence[Deviation], *, rate: float = RATE) -> Bools:
-    """Which suspects are real: seen again on other occasions, and beyond chance among all series of the night.
+    """Which suspects are real: seen on every occasion, and beyond chance among all series of the night.
 
     `again` holds re-runs of the suspects, each on an occasion of its own or beside a control, as a disturbed night
-    disturbs a second try as well. The median of all tries must pass the threshold; of all series of the night,
-    at most `rate` of those believed are chance (their chances over the tries combined by Fisher's method).
+    disturbs a second try as well. Every try must pass the threshold. Of all series of the night, at most `rate` of
+    those believed are chance; their chances over the tries are combined by Fisher's method.
     """
     if not again:
         return np.zeros_like(first.known)
     tries = np.stack([first.amount, *(d.amount for d in again)])
-    beyond = np.median(tries, axis=0) < -first.threshold
+    beyond = tries.max(axis=0) < -first.threshold
     seen = first.suspect & beyond & np.all([d.known for d in again], axis=0)
     combined = np.where(seen, _fisher(np.stack([first.chance, *(d.chance for d in again)])), 1.0)
     believed: Bools = seen & discoveries(combined.ravel().tolist(), rate=rate).reshape(combined.shape)

@@ -111,7 +111,7 @@ def bullet(v: Verdict) -> Markup:
         return Markup("")
     low, high = v.low if v.low is not None else v.value, v.high if v.high is not None else v.value
     return charts.bullet(
-        low=low, median=v.value, high=high, limit=v.limit_value, bound=v.bound, status=v.status, unit=v.limit_unit
+        low=low, value=v.value, high=high, limit=v.limit_value, bound=v.bound, status=v.status, unit=v.limit_unit
     )
 
 

@@ -149,7 +149,7 @@ def load(folder: str | Path) -> StoredRun:
     that does not read; and where the kept cluster file is not the one the run was started with.
     """
     path = Path(folder)
-    run = _head(path)
+    run = head(path)
     warnings: list[str] = []
     with _collector_paused():
         return StoredRun(
@@ -163,28 +163,34 @@ def load(folder: str | Path) -> StoredRun:
         )
 
 
+def is_run(folder: Path) -> bool:
+    """Whether a folder holds a run."""
+    return (folder / HEAD).is_file()
+
+
 def newest(root: str | Path, *, cluster: str = "") -> Path | None:
     """The run folder under `root` that was started last (of one cluster); None where there is none."""
     found = []
-    for head in Path(root).glob(f"*/{HEAD}"):
+    for file in Path(root).glob(f"*/{HEAD}"):
         with contextlib.suppress(RunError):
-            run = _head(head.parent)
+            run = head(file.parent)
             if not cluster or run.cluster == cluster:
-                found.append((run.started_at, str(head.parent)))
+                found.append((run.started_at, str(file.parent)))
     return Path(max(found)[1]) if found else None
 
 
-def _head(path: Path) -> Run:
+def head(path: Path) -> Run:
+    """The Run at the head of a folder, alone. RunError where there is none or it does not read."""
     if not path.is_dir():
         raise RunError(f"{path}: no such run folder; list those there are: ls {path.parent}")
-    head = path / HEAD
-    if not head.is_file():
+    file = path / HEAD
+    if not file.is_file():
         what = "an empty folder" if not any(path.iterdir()) else f"no run folder: it holds no {HEAD}"
         raise RunError(f"{path}: {what}; name the folder that pytest suites printed at its end")
     try:
-        return decode(Run, head.read_bytes())
+        return decode(Run, file.read_bytes())
     except RecordError as error:
-        raise RunError(f"{head}: {error}; the head of a run is never rewritten: measure again if it was cut") from None
+        raise RunError(f"{file}: {error}; the head of a run is never rewritten: measure again if it was cut") from None
 
 
 def _cluster(path: Path, run: Run) -> Cluster:
@@ -199,7 +205,7 @@ def _cluster(path: Path, run: Run) -> Cluster:
             f"{run.cluster_sha256[:12]}); put back the copy of {run.cluster}"
         )
     try:
-        return loader.load(str(kept))
+        return loader.load(str(kept), nodes=run.nodes)
     except loader.ClusterError as error:
         raise RunError(f"{error}; judge it with the version of this suite that measured it ({run.revision})") from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -70,6 +70,7 @@ def test_a_gray_unit_is_found_though_its_median_is_fine():
     assert not ladder.gray(better, floor=0.01).suspect.any()
 
 
+@settings(deadline=None)
 @given(st.floats(-60, 60))
 def test_the_chance_is_the_tail_of_student_t_with_four_degrees(t):
     d = ladder._chance(np.array([-t]), np.array([ladder.MAD_OF_T4]))
@@ -80,6 +81,7 @@ def test_the_mad_of_that_distribution_is_its_upper_quartile():
     assert pytest.approx(stats.t.ppf(0.75, 4), rel=1e-6) == ladder.MAD_OF_T4
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=4))
 def test_chances_combine_as_fisher_says(chances):
     expected = stats.combine_pvalues(chances, method="fisher").pvalue
@@ -93,7 +95,7 @@ def deviation(amount, *, chance=1e-6, known=True):
 def test_a_suspect_must_be_seen_again():
     bad, fine = deviation(-0.05), deviation(0.0, chance=0.5)
     assert ladder.confirmed(bad, [bad, bad])[0]
-    assert ladder.confirmed(bad, [bad, fine])[0]
+    assert not ladder.confirmed(bad, [bad, fine])[0]
     assert not ladder.confirmed(bad, [fine, fine])[0]
     assert not ladder.confirmed(fine, [bad, bad])[0]
     assert not ladder.confirmed(bad, [])[0]

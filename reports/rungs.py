@@ -1,0 +1,224 @@
+"""The rungs of the ladder on indexed nights: which numbers of tonight are suspect, and which their re-runs confirm.
+
+    night   against the last 20 nights on which the metric passed
+    fleet   a unit against its peers of the same night, history or not
+    gray    a unit whose median is fine and whose samples are not
+    drift   the last 7 nights against the pinned baseline
+
+The rules are reports/ladder.py's; what the alarms amount to is reports/nightly.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reports import ladder
+from reports.archive import Night, Series
+from reports.findings import family
+from reports.ladder import Bools, Deviation
+
+FLOORS = {"gemm": 0.03, "memory": 0.02, "collectives": 0.03, "links": 0.04, "checkpoint": 0.10, "training": 0.02}
+FLOOR = 0.03  # of a family that has none
+DRIFT_SHARE = 0.8  # creep is seen in medians of seven nights, so a smaller difference already counts
+FLEET_FACTOR = 3.0  # healthy GPUs differ (5 % in compute, 2 % in bandwidth): peers are held to a wider floor
+GRAY_FLOOR = 0.01
+
+Floats = npt.NDArray[np.float64]
+
+
+class Alarm(NamedTuple):
+    """One thing that is worse (or, among improvements, better)."""
+
+    rung: str
+    family: str
+    title: str
+    unit: str  # label of the rank, pair or node; "" for what all share
+    node: str
+    effect: float  # share; negative is worse
+    confirmed: bool
+    test: str
+
+
+class Asked(NamedTuple):
+    """One number against earlier nights: what all its units share, and what each adds (None: too few units)."""
+
+    series: Series
+    shared: Deviation
+    own: Deviation | None
+
+    @property
+    def parts(self) -> list[Deviation]:
+        """Both as a list."""
+        return [self.shared] if self.own is None else [self.shared, self.own]
+
+
+def floor_of(metric: str) -> float:
+    """The smallest difference between nights that matters for a metric."""
+    return FLOORS.get(family(metric), FLOOR)
+
+
+def judged(night: Night) -> list[Series]:
+    """The series that have a goodness: positive times and rates."""
+    return [s for s in night.series if s.better != "equal" and s.unit != "1"]
+
+
+def against_nights(series: Series, tonight: Night, before: Sequence[Night]) -> Asked:
+    """One number of tonight against the last comparable nights on which it passed."""
+    rows = _rows(series, _comparable(series, before))
+    old, values = [_parts(row) for row in rows], _goodness(tonight, series)
+    shared, own = _parts(values)
+    floor = floor_of(series.metric)
+    column = np.array([[s] for s, _ in old]).reshape(len(old), 1)
+    common = ladder.against_history(column, np.array([shared]), floor=floor)
+    if len(values) < ladder.PEERS:
+        return Asked(series, common, None)
+    each = np.stack([o for _, o in old]) if old else np.zeros((0, len(values)))
+    return Asked(series, common, ladder.against_history(each, own, floor=floor))
+
+
+def night_alarms(asked: Sequence[Asked], before: Sequence[Night], reruns: Sequence[Night]) -> list[Alarm]:
+    """Suspects of the night rung; confirmed where the re-runs see them and chance does not explain them."""
+    first = _joined(asked)
+    again = [_joined([_again(a, night, before) for a in asked]) for night in reruns]
+    real = ladder.confirmed(first, again)
+    return alarms("night", asked, lambda d: d.suspect, confirmed=real)
+
+
+def alarms(
+    rung: str, asked: Sequence[Asked], pick: Callable[[Deviation], Bools], *, confirmed: Bools | None = None
+) -> list[Alarm]:
+    """What `pick` picks, as alarms; `confirmed` has one entry per series, in the order of `_joined`."""
+    found, at = [], 0
+    for a in asked:
+        for part in a.parts:
+            for i in map(int, np.flatnonzero(pick(part))):
+                place = None if part is a.shared else i
+                real = confirmed is None or bool(confirmed[at + i])
+                found.append(_alarm(rung, a.series, place, float(part.amount[i]), confirmed=real))
+            at += len(part.amount)
+    return found
+
+
+def peer_alarms(tonight: Night, reruns: Sequence[Night]) -> list[Alarm]:
+    """Units far behind their peers, in medians (fleet) or in samples (gray); confirmed if each re-run sees it too."""
+    found = []
+    for s in judged(tonight):
+        if s.per == "pair" or len(s.labels) < ladder.PEERS:
+            continue
+        for rung, floor, read in (("fleet", FLEET_FACTOR * floor_of(s.metric), _goodness), ("gray", GRAY_FLOOR, _gray)):
+            values = read(tonight, s)
+            if values is None:
+                continue
+            first = ladder.against_peers(values, floor=floor)
+            seen = [_seen(night, s, floor, read) for night in reruns] if first.suspect.any() else []
+            for i in map(int, np.flatnonzero(first.suspect)):
+                real = bool(seen) and all(each is not None and bool(each[i]) for each in seen)
+                found.append(_alarm(rung, s, i, float(first.amount[i]), confirmed=real))
+    return found
+
+
+def drift_alarms(tonight: Night, before: Sequence[Night], pin: str) -> list[Alarm]:
+    """What crept away from the pinned nights: the baseline (a folder's name) and those before it."""
+    place = next((i for i, night in enumerate(before) if night.folder.name == pin), None)
+    if place is None:
+        return []
+    asked = []
+    for s in judged(tonight):
+        old = [_parts(row) for row in _rows(s, _comparable(s, before[: place + 1]))]
+        recent = [*_comparable(s, before[place + 1 :]), tonight][-ladder.DRIFT_NIGHTS :]
+        new = [_parts(row) for row in _rows(s, recent)]
+        if not old or not new:
+            continue
+        floor = DRIFT_SHARE * floor_of(s.metric)
+        shared_old, shared_new = (np.array([[shared] for shared, _ in side]) for side in (old, new))
+        own_old, own_new = (np.stack([own for _, own in side]) for side in (old, new))
+        parts = [
+            ladder.against_pinned(new_side, pinned, spread=ladder.spread_of(pinned), floor=floor)
+            for new_side, pinned in ((shared_new, shared_old), (own_new, own_old))
+        ]
+        asked.append(Asked(s, parts[0], parts[1] if len(s.labels) >= ladder.PEERS else None))
+    return alarms("drift", asked, lambda d: d.suspect)
+
+
+def _goodness(night: Night, series: Series) -> Floats:
+    return ladder.goodness(night.medians(series), series.better)
+
+
+def _gray(night: Night, series: Series) -> Floats | None:
+    """Minus what the samples of each unit lack; None where there were too few samples."""
+    missing = night.missing(series)
+    return None if missing is None else -missing
+
+
+def _seen(night: Night, series: Series, floor: float, read: Callable[[Night, Series], Floats | None]) -> Bools | None:
+    """Which units another night sees behind their peers as well; None where it did not measure the same."""
+    other = night.by_key.get(series.key)
+    values = read(night, other) if other is not None and other.labels == series.labels else None
+    return None if values is None else ladder.against_peers(values, floor=floor).suspect
+
+
+def _comparable(series: Series, before: Sequence[Night]) -> list[Night]:
+    """The last nights on which this number was measured and passed."""
+    good = [night for night in before if (old := night.by_key.get(series.key)) and old.passed]
+    return good[-ladder.HISTORY :]
+
+
+def _rows(series: Series, nights: Sequence[Night]) -> Floats:
+    """Nights x units in goodness, for the units of `series`; nan where a night lacks one."""
+    at = {label: i for i, label in enumerate(series.labels)}
+    rows = np.full((len(nights), len(series.labels)), np.nan)
+    for row, night in zip(rows, nights, strict=True):
+        old = night.by_key.get(series.key)
+        if old is None:
+            continue
+        if old.labels == series.labels:
+            row[:] = _goodness(night, old)
+            continue
+        for label, value in zip(old.labels, _goodness(night, old), strict=True):
+            if label in at:
+                row[at[label]] = value
+    return rows
+
+
+def _parts(values: Floats) -> tuple[float, Floats]:
+    """What the units of one night share, and what each adds."""
+    known = values[np.isfinite(values)]
+    shared = float(np.median(known)) if len(known) else float("nan")
+    return shared, values - shared
+
+
+def _again(asked: Asked, rerun: Night, before: Sequence[Night]) -> Asked:
+    """The same number of a re-run against the same nights; unknown where the re-run lacks it."""
+    series = rerun.by_key.get(asked.series.key)
+    if series is not None and series.labels == asked.series.labels:
+        return against_nights(series, rerun, before)
+    nothing = [
+        Deviation(np.zeros_like(d.amount), d.threshold, np.ones_like(d.chance), np.zeros_like(d.known))
+        for d in asked.parts
+    ]
+    return Asked(asked.series, nothing[0], nothing[1] if len(nothing) > 1 else None)
+
+
+def _joined(asked: Sequence[Asked]) -> Deviation:
+    """All series of a night in one row, so that chance is counted over all of them."""
+    parts = [part for a in asked for part in a.parts]
+    if not parts:
+        return Deviation(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0, dtype=bool))
+    return Deviation(*(np.concatenate([np.ravel(part[i]) for part in parts]) for i in range(4)))
+
+
+def _alarm(rung: str, series: Series, place: int | None, amount: float, *, confirmed: bool) -> Alarm:
+    return Alarm(
+        rung=rung,
+        family=family(series.metric),
+        title=series.title,
+        unit="" if place is None else series.labels[place],
+        node="" if place is None else series.nodes[place],
+        effect=float(np.expm1(amount)),
+        confirmed=confirmed,
+        test=series.test,
+    )

@@ -1,0 +1,176 @@
+"""`history METRIC`: a number over the nights, where it changed, and what changed around it then.
+
+    python -m reports history collectives.all_reduce.busbw --history runs --node gpu-a07-1 -o trend.html
+
+Change points are shown; no verdict rests on them. The environment's facts of the night before a change and of the
+night it begins are compared, as that is where its cause is looked for first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import numpy as np
+from markupsafe import Markup
+from tabulate import tabulate
+
+from reports import charts
+from reports.archive import Night, Series, nights
+from reports.changepoints import change_points
+from reports.comparison import Key
+from reports.page import template
+from reports.quantities import percent, quantity
+from reports.runs import RunError
+
+ROWS = 40
+PANELS = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A new level that begins on one night."""
+
+    night: str  # the run with which it begins
+    when: datetime
+    place: int
+    effect: float  # share; negative is worse
+    around: tuple[tuple[str, str, str], ...]  # facts that differ: name, before, after
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trend:
+    """One number over the nights."""
+
+    title: str
+    unit: str
+    better: str
+    runs: tuple[str, ...]
+    when: tuple[datetime, ...]
+    values: tuple[float, ...]
+    changes: tuple[Change, ...]
+
+
+def trends(every: Sequence[Night], metric: str, *, node: str = "") -> list[Trend]:
+    """The trend of each number whose metric matches a shell pattern: its median unit, or one node's units."""
+    keys: dict[Key, Series] = {}
+    for night in every:
+        keys |= {s.key: s for s in night.series if fnmatchcase(s.metric, metric) and s.better != "equal"}
+    found = [_trend(every, series, node) for series in keys.values()]
+    return [trend for trend in found if trend.values]
+
+
+def _trend(every: Sequence[Night], series: Series, node: str) -> Trend:
+    points = [
+        (night, float(np.median(night.medians(s)[chosen])))
+        for night in every
+        if (s := night.by_key.get(series.key)) and (chosen := _places(s, node))
+    ]
+    changes = []
+    values = [value for _, value in points]
+    found = change_points([math.log(v) for v in values] if min(values, default=0.0) > 0 else values)
+    edges = [0, *found, len(values)]
+    for k, place in enumerate(found):
+        before, after = (float(np.median(values[edges[i] : edges[i + 1]])) for i in (k, k + 1))
+        better = after / before if series.better == "higher" else before / after
+        previous, night = points[place - 1][0], points[place][0]
+        changes.append(
+            Change(night=night.run, when=night.started, place=place, effect=better - 1, around=_around(previous, night))
+        )
+    return Trend(
+        title=series.title,
+        unit=series.unit,
+        better=series.better,
+        runs=tuple(night.run for night, _ in points),
+        when=tuple(night.started for night, _ in points),
+        values=tuple(values),
+        changes=tuple(changes),
+    )
+
+
+def _places(series: Series, node: str) -> list[int]:
+    """Which units count: all, or those of one node (or with that label)."""
+    if not node:
+        return list(range(len(series.labels)))
+    return [i for i, (label, on) in enumerate(zip(series.labels, series.nodes, strict=True)) if node in (label, on)]
+
+
+def _around(before: Night, after: Night) -> tuple[tuple[str, str, str], ...]:
+    names = sorted(before.facts.keys() | after.facts.keys())
+    pairs = [(name, before.facts.get(name, "not known"), after.facts.get(name, "not known")) for name in names]
+    return tuple(pair for pair in pairs if pair[1] != pair[2])
+
+
+def table(found: Sequence[Trend]) -> str:
+    """The trends as text, those that changed first."""
+    ordered = sorted(found, key=lambda t: min([c.effect for c in t.changes], default=1.0))
+    rows = [
+        (
+            trend.title,
+            len(trend.values),
+            quantity(float(np.median(trend.values)), trend.unit),
+            quantity(trend.values[-1], trend.unit),
+            "; ".join(f"{c.when:%Y-%m-%d} {percent(c.effect)}" for c in trend.changes),
+        )
+        for trend in ordered[:ROWS]
+    ]
+    parts = [tabulate(rows, headers=("number", "nights", "median", "last", "changes"), tablefmt="simple")]
+    if len(ordered) > ROWS:
+        parts.append(f"... and {len(ordered) - ROWS:,} more")
+    around = {
+        f"{c.when:%Y-%m-%d} {name}: {old} -> {new}" for t in ordered for c in t.changes for name, old, new in c.around
+    }
+    if around:
+        parts.append("\n".join(["what else changed on those nights", *sorted(around)]))
+    return "\n\n".join(parts)
+
+
+def page(found: Sequence[Trend], *, metric: str, node: str) -> str:
+    """The trends as one self-contained HTML file, those that changed first."""
+    ordered = sorted(found, key=lambda t: min([c.effect for c in t.changes], default=1.0))
+    text: str = template("trend.html.j2").render(
+        trends=ordered[:PANELS], left_out=max(0, len(ordered) - PANELS), metric=metric, node=node, chart=_chart
+    )
+    return text.lstrip()
+
+
+def _chart(trend: Trend) -> Markup:
+    return charts.trend(
+        list(trend.values),
+        [f"{when:%Y-%m-%d}" for when in trend.when],
+        [change.place for change in trend.changes],
+        unit=trend.unit,
+        what=f"{trend.title} over {len(trend.values)} nights, {len(trend.changes)} changes",
+    )
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Register `history`."""
+    words = "a number over the nights, where it changed, and what changed around it"
+    parser = commands.add_parser("history", help=words, description=words)
+    parser.add_argument("metric", help="a metric's name or a shell pattern: 'gemm.*'")
+    parser.add_argument("--history", type=Path, default=Path("runs"), metavar="DIR", help="a folder of runs (runs)")
+    parser.add_argument("--cluster", default="", metavar="NAME", help="only this cluster's runs")
+    parser.add_argument("--node", default="", metavar="NAME", help="only this node's units (or one unit's label)")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write a page too")
+    parser.set_defaults(command=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    every = nights(options.history, cluster=options.cluster)
+    found = trends(every, options.metric, node=options.node)
+    if not found:
+        metrics = sorted({s.metric for night in every for s in night.series})
+        on = f" on {options.node}" if options.node else ""
+        raise RunError(f"no number {options.metric}{on} in {len(every)} runs of {options.history}; there are: "
+                       f"{', '.join(metrics[:20]) or 'none'}")  # fmt: skip
+    print(table(found))
+    if options.output:
+        options.output.write_text(page(found, metric=options.metric, node=options.node), encoding="utf-8")
+        print(f"\npage: {options.output}")
+    return 0
