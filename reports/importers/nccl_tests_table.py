@@ -115,7 +115,6 @@ class Table:
     ranks: list[tuple[int, int, str]] = field(default_factory=list)  # rank, group, host
     columns: tuple[str, ...] = ()
     rows: list[Row] = field(default_factory=list)
-    checked: bool = False  # the results were verified
     mean: str = ""  # of the footer
     first_line: int = 0
     header_line: int = 0
