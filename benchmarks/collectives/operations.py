@@ -1,9 +1,11 @@
 """The collectives as calls on buffers of this rank: filled before, verified after, timed elsewhere.
 
-op = Operation(op="all_reduce", team=team, num_elements=1024, pattern=pattern, num_slots=4)
-op.prepare(first_iteration=0)
-for slot in op.slots: slot.call()
-assert op.verify(first_iteration=0).count == 0
+    op = Operation(op="all_reduce", team=team, num_elements=1024, pattern=pattern, num_slots=4)
+    op.prepare(first_iteration=0)
+    for slot in op.slots: slot.call()
+    assert op.verify(first_iteration=0).count == 0
+
+What belongs where after a call is said in layout.py, for all operations in one table.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from benchmarks.world import World
 
 Call = Callable[[], Any]
-QUEUE_CYCLES = 100_000  # GPU clock cycles to hold the stream per queued call: about 50 us, longer than a launch
+QUEUE_CYCLES = 300_000  # GPU clock cycles to hold the stream per queued call: about 150 us, longer than a launch
 
 
 def time_calls(calls: Sequence[Call], *, world: World) -> list[float]:

@@ -6,7 +6,7 @@ yields one table per metric, a row per ordered pair. A number belongs to the pai
 the fabric between is at fault, the reports work out from the whole table. Column "lost" tells loss from mere
 delay: what the counters of the two nodes saw while the pair was measured (beside other pairs of these nodes).
 
-    torchrun --nproc-per-node=4 -m benchmarks links --both-ways --flows 1,2 --congestion
+    torchrun --nproc-per-node=4 -m benchmarks links --both-ways yes --flows 1,2 --congestion yes
 """
 
 from __future__ import annotations
