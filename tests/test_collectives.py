@@ -26,6 +26,8 @@ from benchmarks.collectives.teams import members
 from benchmarks.collectives.wire import sent_bytes
 from benchmarks.measurement import params_key
 from benchmarks.spec import Place, from_config, to_config
+from clusters.loader import load
+from suites.test_collectives import CORE, sweeps
 from tests.ranks import on_ranks
 
 MOVING = [op for op in OPS if op != "barrier"]
@@ -561,3 +563,37 @@ def test_bytes_sent_are_read_from_both_kinds_of_counters(tmp_path):
 
 def test_sums_are_named_once():
     assert set(SUMMED) < set(OPS)
+
+
+# -- what the suites ask for ----------------------------------------------------------------------------------------
+
+
+def test_this_machine_gets_the_six_core_operations_over_all_ranks():
+    asked = sweeps(load("local"))
+    assert [spec.op for spec in asked] == list(CORE)
+    assert {spec.group for spec in asked} == {"world"}
+
+
+def test_a_cluster_gets_every_operation_every_node_and_every_rail():
+    cluster = load("h100-sxm-ndr400")
+    asked = sweeps(cluster)
+    assert {spec.op for spec in asked if spec.group == "world"} == set(OPS)
+    assert {spec.op for spec in asked if spec.group == "node"} == set(CORE)
+    assert {(spec.op, spec.together) for spec in asked if spec.group == "rail"} == {
+        (op, together) for op in ("all_reduce", "send_recv") for together in (True, False)
+    }
+    place = Place(device="cuda", backend="nccl", nodes=cluster.nodes, ranks_per_node=cluster.gpus_per_node)
+    keys = [(to_config(spec, place).id, m.name, params_key(m.params)) for spec in asked for m in spec.emits(place)]
+    assert len(set(keys)) == len(keys)
+
+
+def test_a_setting_of_the_cluster_file_reaches_every_sweep_and_its_time_out():
+    cluster = replace(
+        load("h100-sxm-ndr400"), settings={"collectives": {"sizes": [8, 1 << 33, 1 << 34], "dtype": "fp16"}}
+    )
+    asked = sweeps(cluster)
+    assert {spec.dtype for spec in asked} == {"fp16"}
+    assert {spec.sizes for spec in asked if spec.group == "world"} == {(8, 1 << 33, 1 << 34)}
+    assert {spec.sizes for spec in asked if spec.group != "world"} == {(1 << 33, 1 << 34)}
+    alone = [spec for spec in asked if not spec.together]
+    assert min(spec.limit_s for spec in alone) > max(spec.limit_s for spec in asked if spec.together)

@@ -17,7 +17,10 @@ from benchmarks.links.paths import named, topology
 from benchmarks.links.run import run
 from benchmarks.links.spec import Links
 from benchmarks.links.tournament import partner, seated, tournament
+from benchmarks.measurement import params_key
 from benchmarks.spec import Place, from_config, to_config
+from clusters.loader import load
+from suites.test_links import tournament as asked
 from tests.ranks import on_ranks
 
 QUICK: dict[str, Any] = {
@@ -304,3 +307,19 @@ def test_the_drivers_map_is_read_with_its_escape_codes():
         "nvlink", "nvlink", "pcie", "pcie", "unknown", "unknown",
     ]  # fmt: skip
     assert topology("") == {}
+
+
+# -- what the suites ask for ----------------------------------------------------------------------------------------
+
+
+def test_this_machine_gets_pairs_and_a_cluster_its_fabric_too():
+    assert not list(asked(load("local")).flows)
+    cluster = load("h100-sxm-ndr400")
+    spec = asked(cluster)
+    ranks = cluster.nodes * cluster.gpus_per_node
+    assert max(spec.flows) == ranks // 2  # the bisection
+    assert spec.both_ways
+    assert spec.congestion
+    assert spec.limit_s > asked(load("local")).limit_s
+    place = Place(device="cuda", backend="nccl", nodes=cluster.nodes, ranks_per_node=cluster.gpus_per_node)
+    assert len({params_key(m.params) + m.name for m in spec.emits(place)}) == len(spec.emits(place))
