@@ -23,7 +23,7 @@ def tournament(cluster: Cluster) -> Links:
     chosen: dict[str, Any] = dict(GPU_SIZES) if cluster.gpu else {}
     if cluster.nodes > 1:
         chosen |= {"both_ways": True, "flows": tuple(sorted({1, max(1, ranks // 4), ranks // 2}))}
-        chosen |= {"congestion": ranks >= 4, "max_repetitions": 16 if ranks > MANY else 64}
+        chosen |= {"congestion": ranks >= 4, "max_repetitions": 4 if ranks > MANY else 64}
     kinds = list(Links(**chosen).kinds())
     chosen["limit_s"] = 120.0 + Links().passes * ranks * 2 * len(kinds) * 0.15  # rounds x both ends x kinds x budget
     for field in dataclasses.fields(Links):

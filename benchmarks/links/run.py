@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from benchmarks.collectives.pattern import Pattern, Wrong
 from benchmarks.collectives.repetition import Repetition
@@ -108,30 +109,36 @@ def meet(
 
 def report_pairs(spec: Links, world: World, book: Book) -> Iterator[Measurement]:
     """One table per kind and size on rank 0, a row per ordered pair. All ranks hand in their books."""
-    everyone = world.gather((dict(book.timed), dict(book.lost), paths_from(world)))
-    if not world.is_first:
-        return
     lost: dict[Pair, Counter[str]] = defaultdict(Counter)
-    for _, theirs, _ in everyone:
+    for theirs in to_first(world, dict(book.lost)):
         for pair, counts in theirs.items():
             lost[pair].update(counts)
-    timed = {key: seen for theirs, _, _ in everyone for key, seen in theirs.items()}
+    paths = to_first(world, paths_from(world))
     for kind, size in spec.kinds():
-        rows = {pair: seen for (of, at, pair), seen in timed.items() if (of, at) == (kind, size)}
-        pairs = sorted(rows)
-        value = values(spec, kind, size)
+        mine = {pair: seen for (of, at, pair), seen in book.timed.items() if (of, at) == (kind, size)}
+        rows = {pair: seen for theirs in to_first(world, mine) for pair, seen in theirs.items()}
+        if not world.is_first:
+            continue
+        pairs, value = sorted(rows), values(spec, kind, size)
         columns: dict[str, list[Any]] = {
             "a": [a for a, _ in pairs],
             "b": [b for _, b in pairs],
             "samples": [[value(t) for seen in rows[pair] for t in seen.seconds] for pair in pairs],
             "first_s": [rows[pair][0].first_s for pair in pairs],
             "stopped": [" ".join(seen.stopped for seen in rows[pair]) for pair in pairs],
-            "path": [everyone[a][2][b] for a, b in pairs],
+            "path": [paths[a][b] for a, b in pairs],
             "lost": [dict(lost[pair]) for pair in pairs],
         }
         for name, of in (("min", min), ("mean", statistics.fmean), ("max", max)):
             columns[name] = [of(samples) for samples in columns["samples"]]
         yield spec.pair_metric(kind, size).measured(subject=world.all(), columns=columns)
+
+
+def to_first(world: World, value: Any) -> list[Any]:
+    """`value` of every rank on rank 0, nothing on the others: a tournament is too large to be kept by everybody."""
+    got = [None] * world.size if world.is_first else None
+    dist.gather_object(value, got, dst=0, group=world.control)
+    return got or []
 
 
 def values(spec: Links, kind: str, size: int) -> Callable[[float], float]:
@@ -149,7 +156,7 @@ def rounded(value: float) -> float:
 
 def report_wrong(spec: Links, world: World, book: Book) -> Iterator[Measurement]:
     """Wrong elements per ordered pair on rank 0, with the first of each. All ranks hand in their books."""
-    wrong: dict[Pair, Wrong] = {pair: w for found in world.gather(dict(book.wrong)) for pair, w in found.items()}
+    wrong: dict[Pair, Wrong] = {pair: w for found in to_first(world, dict(book.wrong)) for pair, w in found.items()}
     if not world.is_first:
         return
     pairs = sorted(wrong)
