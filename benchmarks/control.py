@@ -21,6 +21,7 @@ from typing import Any
 
 ADDRESS = "RACKPROOF_CONTROL"  # host:port of the controller
 KEY = "RACKPROOF_KEY"  # hex; proves that a connection belongs to this launch
+SILENT_S = 4  # a machine that answers nothing for so long is gone
 MAX_MESSAGE = 256 * 1024 * 1024  # bytes; a longer one is no message of ours
 
 Message = dict[str, Any]
@@ -35,6 +36,7 @@ class Channel:
 
     def __init__(self, connection: Connection[Any, Any]) -> None:
         self.connection = connection
+        _watch(connection)
         self._lock = threading.Lock()
 
     def send(self, kind: str, **fields: Any) -> None:
@@ -65,6 +67,23 @@ class Channel:
     def close(self) -> None:
         """Hang up; closing twice is allowed."""
         self.connection.close()
+
+
+def _watch(connection: Connection[Any, Any]) -> None:
+    """Let the kernel notice within SILENT_S that the other machine no longer answers, though nothing closed the line.
+
+    Its kernel answers even where the process hangs, so only a machine or a network that is gone is noticed.
+    """
+    with socket.socket(fileno=os.dup(connection.fileno())) as line:
+        if line.family not in (socket.AF_INET, socket.AF_INET6):
+            return
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1)
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, SILENT_S - 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_S * 1000)
 
 
 def dial(address: str, key: str, *, patience_s: float = 30.0) -> Channel:

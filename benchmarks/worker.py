@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from benchmarks import diagnosis, scratch
+from benchmarks import diagnosis, introduction, scratch
 from benchmarks.control import ADDRESS, KEY, Channel, Message, dial
 from benchmarks.launch.identity import identify
 from benchmarks.measurement import Config, Measurement, Subject, decode, encode, now
@@ -44,7 +44,7 @@ def main() -> int:
     with channel.free_port() as meeting_point:
         channel.send(
             "hello", rank=identity.rank, node=socket.gethostname(), handle=handle.to_dict(),
-            meeting_point=meeting_point.getsockname()[:2],
+            meeting_point=meeting_point.getsockname()[:2], facts={} if identity.local_rank else introduction.facts(),
         )  # fmt: skip
         inbox: queue.Queue[Message] = queue.Queue()
         threading.Thread(target=_listen, args=(channel, inbox, threading.get_ident()), daemon=True).start()

@@ -47,13 +47,15 @@ def known() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.toml") if path != hardware.FACTS)
 
 
-def load(name_or_path: str) -> Cluster:
-    """The cluster of a shipped name (`local`) or of a file (`site/rack7.toml`).
+def load(name_or_path: str, *, nodes: int | None = None) -> Cluster:
+    """The cluster of a shipped name (`local`) or of a file (`site/rack7.toml`); `nodes` of it where that is given.
 
     Raises ClusterError: one line with the file, the table, what is wrong and the cure.
     """
     path = _find(name_or_path)
     content, top = read(path)
+    if nodes is not None:
+        top.fields["nodes"] = nodes  # limits of another number of nodes do not hold, those of this number do
     cluster = _machine(path, content, top.only(TOP))
     limits = tuple(limit for name, table in top.tables("limits").items() for limit in _limits(name, table, cluster))
     names = tuple(limit.name for limit in limits)

@@ -17,7 +17,7 @@ from datetime import date
 from pathlib import Path
 
 from benchmarks.inventory import DriverError, gpus
-from benchmarks.launch import LAUNCHERS, Job
+from benchmarks.launch import LAUNCHERS
 from benchmarks.measurement import Config, Run, Verdict, now, params_key
 from benchmarks.spec import to_place
 from clusters.cluster import Cluster
@@ -25,9 +25,11 @@ from clusters.loader import ClusterError, check_metrics, check_settings, load
 from reports import page, runs
 from reports.comparison import pack
 from suites import search
-from suites.controller import Controller
+from suites.allocation import Allocation, Say, Wish, hold
+from suites.controller import Controller, NodesLostError
 from suites.lock import CampaignLock, LockedError
 from suites.needs import checks
+from suites.nodes import NodesError
 from suites.plan import Plan, make_plan, metrics
 from suites.progress import Progress
 from suites.runfolder import RunFolder, RunFolderError
@@ -50,14 +52,15 @@ class Options:
     runs: Path = Path("runs")
     resume: str = ""  # a run folder, or its name under `runs`
     retest: str = ""  # "failed", or a node, rank or other subject
-    launcher: str = "torchrun"
     baseline: str = ""  # a run folder to compare with
+    nodes: int | None = None  # of the cluster; None: as many as its file says
+    wish: Wish = field(default_factory=Wish)  # which nodes, and what starts ranks on them
 
 
 def plan_for(options: Options) -> Plan:
     """The plan of a cluster file and a suite. UsageError where either is wrong."""
     try:
-        cluster = load(options.cluster)
+        cluster = load(options.cluster, nodes=options.nodes)
         installed = gpus()
         check_metrics(cluster, metrics(cluster, installed))
         plan = make_plan(cluster, options.suite, checks(options.suite), installed)
@@ -75,6 +78,7 @@ class Campaign:
     plan: Plan
     folder: RunFolder
     lock: CampaignLock
+    held: Allocation
     pending: tuple[str, ...]  # config ids that this session measures
     resumed: runs.StoredRun | None = None
     today: date = field(default_factory=date.today)
@@ -83,29 +87,34 @@ class Campaign:
     _verdicts: list[Verdict] | None = None
 
     @classmethod
-    def open(cls, options: Options, selected: Sequence[str]) -> Campaign:
+    def open(cls, options: Options, selected: Sequence[str], say: Say = lambda _: None) -> Campaign:
         """Everything ready to measure what the `selected` checks need. UsageError, and nothing was written."""
-        plan = plan_for(options)
-        _check_launcher(plan, options)
         path = _find_run(options)
-        lock = CampaignLock(plan.cluster)
-        try:
-            stored = runs.load(path) if path else None
-            baseline = runs.load(options.baseline).as_baseline() if options.baseline else None
+        with contextlib.ExitStack() as undo:
+            try:
+                stored = runs.load(path) if path else None
+                baseline = runs.load(options.baseline).as_baseline() if options.baseline else None
+                options = _as_before(options, stored)
+                plan = plan_for(options)
+                if stored:
+                    _check_same(stored, plan, options)
+                run = stored.run if stored else _new_run(plan)
+                lock = CampaignLock(plan.cluster)
+                undo.callback(lock.release)
+                lock.acquire(str(path or options.runs / run.id))
+                held = undo.enter_context(hold(_wish(plan, options), say=say))
+                _check_launcher(plan, held)
+                folder = RunFolder.reopen(path) if path else RunFolder.create(options.runs, run, plan.cluster.text)
+            except (LockedError, RunFolderError, runs.RunError, NodesError) as error:
+                raise UsageError(str(error)) from None
+            wanted = [c.id for c in plan.of(selected)]
+            campaign = cls(
+                options=options, plan=plan, folder=folder, lock=lock, held=held, pending=tuple(wanted), resumed=stored,
+            )  # fmt: skip
             if stored:
-                _check_same(stored, plan, options)
-            run = stored.run if stored else _new_run(plan)
-            lock.acquire(str(path or options.runs / run.id))
-            folder = RunFolder.reopen(path) if path else RunFolder.create(options.runs, run, plan.cluster.text)
-        except (LockedError, RunFolderError, runs.RunError) as error:
-            lock.release()
-            raise UsageError(str(error)) from None
-        wanted = [c.id for c in plan.of(selected)]
-        campaign = cls(
-            options=options, plan=plan, folder=folder, lock=lock, pending=tuple(wanted), resumed=stored,
-        )  # fmt: skip
-        if stored:
-            campaign._choose_again(wanted, stored)
+                campaign._choose_again(wanted, stored)
+            undo.pop_all()
+        campaign._write_nodes()
         whole = set(selected) >= set(plan.needed_by)
         if baseline is not None:
             folder.event("baseline", run=options.baseline, values=pack(baseline))
@@ -115,19 +124,21 @@ class Campaign:
     def measure(self, progress: Progress) -> None:
         """Run the controller over what is pending. Trouble with the folder or an interrupt leaves a valid run."""
         controller = Controller(
-            plan=self.plan, folder=self.folder, judge=self.verdicts, progress=progress, launcher=self.options.launcher
+            plan=self.plan, folder=self.folder, judge=self.verdicts, progress=progress, held=self.held
         )
         if self.resumed:
             controller.launches = _launches(self.resumed)
             controller.attempts = _attempts(self.resumed)
-            controller.held = set() if self.options.retest else _sound(self.resumed)
+            controller.kept = set() if self.options.retest else _sound(self.resumed)
         try:
             configs = self._configs()
             controller.measure(configs, lambda: search.retest(self.stored(), configs, self.folder))
             self._conclude(configs, controller.attempts)
             self.measured = True
-        except RunFolderError as error:
+        except (RunFolderError, NodesLostError) as error:
             self.trouble = str(error)
+            with contextlib.suppress(RunFolderError):
+                self.folder.event("stopped", reason=self.trouble)
         except KeyboardInterrupt:
             self.trouble = "interrupted"
             with contextlib.suppress(RunFolderError):
@@ -168,12 +179,21 @@ class Campaign:
             page.write(self.stored(), self.verdicts_once())
         except OSError as error:
             self.trouble = self.trouble or f"cannot write the page: {error}"
+        self.held.release()
         self.lock.release()
 
     @property
     def outcome(self) -> str:
         """ACCEPTED, CONDITIONAL, INCOMPLETE or REJECTED, of the run folder as it is."""
         return self.stored().outcome(self.verdicts_once())
+
+    def _write_nodes(self) -> None:
+        """Which nodes this session measures, and who starts ranks on them."""
+        held = self.held
+        self.folder.event(
+            "nodes", launcher=held.launcher, why=held.why, hosts=list(held.hosts), left_out=list(held.left_out),
+            notes=held.notes, slurm_job=held.slurm_job,
+        )  # fmt: skip
 
     def _configs(self) -> list[Config]:
         return [c for c in self.plan.configs if c.id in self.pending]
@@ -185,7 +205,6 @@ class Campaign:
             chosen = {v.config for v in verdicts if _matches(v, self.options.retest)}
             if not chosen:
                 self.folder.close()
-                self.lock.release()
                 meaning = "failed or is missing" if self.options.retest == "failed" else f"has {self.options.retest}"
                 raise UsageError(f"nothing to test again: no check of {self.folder.path} {meaning}")
             self.folder.event("retest", what=self.options.retest, configs=sorted(chosen))
@@ -195,13 +214,34 @@ class Campaign:
         self.pending = tuple(c for c in wanted if c in chosen)
 
 
-def _check_launcher(plan: Plan, options: Options) -> None:
-    """Whether the launcher can start what the plan needs."""
+def _wish(plan: Plan, options: Options) -> Wish:
+    """The nodes that a plan needs, and for how long at most."""
+    return replace(
+        options.wish, nodes=plan.cluster.nodes, gpus_per_node=plan.cluster.gpus_per_node or 0,
+        seconds=plan.worst_case_s,
+    )  # fmt: skip
+
+
+def _check_launcher(plan: Plan, held: Allocation) -> None:
+    """Whether the launcher can start what the plan needs on the nodes that are held."""
     try:
         for config in plan.configs:
-            LAUNCHERS[options.launcher].command(Job(place=to_place(config.place), log_dir=""))
+            LAUNCHERS[held.launcher].command(held.job(to_place(config.place), log_dir=""))
     except ValueError as error:
-        raise UsageError(f"{plan.cluster.name} cannot be started by {options.launcher}: {error}") from None
+        raise UsageError(f"{plan.cluster.name} cannot be started by {held.launcher}: {error}") from None
+
+
+def _as_before(options: Options, stored: runs.StoredRun | None) -> Options:
+    """A run is finished on as many nodes as it was begun on, and where it names them, on the same ones."""
+    if stored is None:
+        return options
+    if options.nodes not in (None, stored.run.nodes):
+        raise UsageError(f"{stored.folder} is a run over {stored.run.nodes} node(s): leave --nodes away")
+    before = next((tuple(e.detail["hosts"]) for e in stored.events if e.kind == "nodes"), ())
+    wish = options.wish
+    if before and not (wish.nodelist or wish.exclude):
+        wish = replace(wish, nodelist=before)
+    return replace(options, nodes=stored.run.nodes, wish=wish)
 
 
 def _find_run(options: Options) -> Path | None:

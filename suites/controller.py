@@ -13,9 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from benchmarks.launch import LAUNCHERS, Job
+from benchmarks.launch import LAUNCHERS
 from benchmarks.measurement import Config, Environment, Expected, Measurement, RecordError, Verdict, decode, now
 from benchmarks.spec import Place, from_config
+from suites.allocation import Allocation
 from suites.launching import Launch
 from suites.plan import Plan
 from suites.progress import Progress
@@ -27,6 +28,12 @@ START_TRIES = 2  # launches in a row that may fail to come up before a place is 
 NOISY_TRIES = 2  # further attempts at a config whose verdict is noisy; their samples are pooled
 
 FollowUp = Callable[[], Sequence[Config]]
+
+
+class NodesLostError(RuntimeError):
+    """The scheduler took the nodes away: what is missing waits for --resume."""
+
+
 Judge = Callable[[], Sequence[Verdict]]
 
 
@@ -38,9 +45,9 @@ class Controller:
     folder: RunFolder
     judge: Judge  # the verdicts of all that is in the run folder
     progress: Progress
-    launcher: str = "torchrun"
+    held: Allocation  # where ranks run, and what starts them
     attempts: dict[str, int] = field(default_factory=dict)  # config id -> attempts so far
-    held: set[tuple[str, str, str]] = field(default_factory=set)  # (config, metric, params): measured, to be kept
+    kept: set[tuple[str, str, str]] = field(default_factory=set)  # (config, metric, params): not measured again
     launches: int = 0
     _live: Launch | None = None
     _got: Counter[tuple[str, str, str]] = field(default_factory=Counter)
@@ -106,6 +113,10 @@ class Controller:
             trouble = self._start(place)
             if trouble is None:
                 return None
+            if why := self.held.lost():
+                raise NodesLostError(why)
+            if trouble.kind == "nodes":
+                break  # they will not be more alike the next time
         assert trouble
         self._given_up[str(place)] = trouble
         return trouble
@@ -116,15 +127,15 @@ class Controller:
         longest = max(c.limit_s for c in self.plan.configs)
         launch = Launch(
             number=self.launches,
-            job=Job(place=place, log_dir=str((self.folder.path / "logs" / f"launch-{self.launches}").resolve())),
-            launcher=LAUNCHERS[self.launcher],
+            job=self.held.job(place, log_dir=str((self.folder.path / "logs" / f"launch-{self.launches}").resolve())),
+            launcher=LAUNCHERS[self.held.launcher],
             group_timeout_s=longest + GROUP_MARGIN_S,
         )
         self._live = launch
         trouble = launch.start(self.plan.start_limit_s)
         self.folder.event(
             "launch", number=self.launches, place=vars(place) | {"env": list(place.env)}, ranks=place.ranks,
-            launcher=self.launcher, seconds=launch.start_s, import_s=launch.import_s, group_s=launch.group_s,
+            launcher=self.held.launcher, seconds=launch.start_s, import_s=launch.import_s, group_s=launch.group_s,
             outcome=trouble.reason if trouble else "ok",
         )  # fmt: skip
         for line in launch.environments:
@@ -144,7 +155,7 @@ class Controller:
             except RecordError as error:
                 self.folder.event("error", config=config.id, attempt=attempt, rank=rank, reason=f"its record: {error}")
                 return
-            if (config.id, *record.key) in self.held:
+            if (config.id, *record.key) in self.kept:
                 return
             notes = {**record.notes, "pool": True} if pool else record.notes
             self.folder.measurement(replace(record, config=config.id, attempt=attempt, notes=notes))
@@ -167,7 +178,7 @@ class Controller:
         """Expected numbers that this attempt still owes: those that come a record a unit, if any unit is absent."""
         return [
             e for e in self.plan.expected
-            if e.config == config.id and (e.config, *e.key) not in self.held
+            if e.config == config.id and (e.config, *e.key) not in self.kept
             and self._got[e.config, *e.key] < (e.units if e.per in ("rank", "node") else 1)
         ]  # fmt: skip
 

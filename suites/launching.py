@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import queue
+import random
 import secrets
 import shutil
 import signal
@@ -16,18 +17,19 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge, wait  # type: ignore[attr-defined]
+from multiprocessing.connection import Listener, wait
 from pathlib import Path
 from typing import Any
 
-from benchmarks import diagnosis, scratch
-from benchmarks.control import ADDRESS, KEY, Channel, ControlError, Message
+from benchmarks import diagnosis, remains, scratch
+from benchmarks.control import ADDRESS, KEY, SILENT_S, ControlError, Message
 from benchmarks.launch import Job, Launcher
+from benchmarks.launch.checkout import ROOT
 from benchmarks.measurement import Config, encode
-from suites import trouble
+from suites import arrivals, trouble
+from suites.testimony import Testimony
 from suites.trouble import Peer, Trouble
 
 GRACE_S = 2.0  # after the first sign of trouble, for the other ranks' messages to arrive
@@ -49,26 +51,32 @@ class Launch:
     start_s: float = 0.0
     import_s: float = 0.0  # slowest rank: until torch was imported
     group_s: float = 0.0  # slowest rank: until the process group was up
+    silent: set[int] = field(default_factory=set)  # ranks whose machine no longer answers
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     process: subprocess.Popen[bytes] | None = None
 
     @property
-    def log_path(self) -> Path:
-        """The launcher's own output."""
-        return Path(self.job.log_dir) / "launcher.log"
+    def name(self) -> str:
+        """What a scheduler calls the steps of this launch."""
+        return f"rackproof-{self.token}"
+
+    @property
+    def testimony(self) -> Testimony:
+        """What the launcher has said so far."""
+        return Testimony(job=self.job, launcher=self.launcher)
 
     def start(self, limit_s: float) -> Trouble | None:
         """Start the ranks and wait until all are ready; a Trouble names those that are not."""
         begin = time.monotonic()
         Path(self.job.log_dir).mkdir(parents=True, exist_ok=True)
         key = secrets.token_hex(16)
-        address = self.launcher.address()
+        address = self.launcher.address(self.job)
         bound = address if address.startswith("127.") else "0.0.0.0"
         with Listener((bound, 0), backlog=self.job.place.ranks) as listener:
             _, port = listener.address
             self._spawn({ADDRESS: f"{address}:{port}", KEY: key})
             found = self._gather_peers(listener, key, begin + limit_s)
-        found = found or self._await_ready(begin + limit_s)
+        found = found or arrivals.unfit(self.peers) or self._await_ready(begin + limit_s)
         self.start_s = time.monotonic() - begin
         return found
 
@@ -96,9 +104,9 @@ class Launch:
             if lost or raised:
                 end = min(end, time.monotonic() + GRACE_S)
         if lost:
-            return self._died(lost[0])
+            return self._died(lost)
         if raised:
-            return trouble.raised(self.peers, raised)
+            return self.testimony.completed(trouble.raised(self.peers, raised))
         return self._hung(pending) if pending else None
 
     def stop(self) -> None:
@@ -118,36 +126,37 @@ class Launch:
     def leftovers(self) -> list[str]:
         """What of ours still remains on this machine: processes by pid, the scratch folder."""
         alive = [f"rank {p.rank}, process {p.handle.pid}" for p in self._here() if diagnosis.is_alive(p.handle)]
-        return alive + ([str(self._scratch)] if self._scratch.exists() else [])
+        steps = [f"Slurm step {step}" for step in self.launcher.left(replace(self.job, name=self.name))]
+        return alive + steps + ([str(self._scratch)] if self._scratch.exists() else [])
 
     @property
     def _scratch(self) -> Path:
         return scratch.folder(self.token)
 
     def _spawn(self, control: dict[str, str]) -> None:
-        own = dict(pair.split("=", 1) for pair in self.job.place.env)
-        env: dict[str, str] = {**FEW_ENV, **os.environ, **self.job.env, **own, **control}
-        root = str(Path(__file__).parent.parent)
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, (root, env.get("PYTHONPATH", ""))))
-        with self.log_path.open("ab") as log:
+        place = dict(pair.split("=", 1) for pair in self.job.place.env)
+        path = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH", ""))))
+        few = {name: os.environ.get(name, value) for name, value in FEW_ENV.items()}
+        own = {**few, "PYTHONPATH": path, **self.job.env, **place, remains.LAUNCH: self.token, **control}
+        job = replace(self.job, env=own, name=self.name, port=random.randrange(20000, 32000))
+        with self.testimony.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                self.launcher.command(self.job), env=env, cwd=self.job.log_dir, stdin=subprocess.DEVNULL,
-                stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                self.launcher.command(job), env={**self.launcher.environ(os.environ), **own}, cwd=self.job.log_dir,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
 
     def _gather_peers(self, listener: Listener, key: str, end: float) -> Trouble | None:
-        arrivals: queue.Queue[Peer] = queue.Queue()
-        threading.Thread(target=_accept, args=(listener, bytes.fromhex(key), arrivals), daemon=True).start()
+        arrived: queue.Queue[Peer] = queue.Queue()
+        threading.Thread(target=arrivals.accept, args=(listener, bytes.fromhex(key), arrived), daemon=True).start()
         wanted = self.job.place.ranks
         while len(self.peers) < wanted:
             try:
-                peer = arrivals.get(timeout=0.2)
+                peer = arrived.get(timeout=0.2)
             except queue.Empty:
-                missing = ", ".join(str(r) for r in range(wanted) if r not in self.peers)
                 if self.process and self.process.poll() is not None:
-                    return self._never_up(f"the launcher ended ({self.process.returncode}) before rank {missing} came")
+                    return self._never_up(f"the launcher ended ({self.process.returncode}) before rank {{}} came")
                 if time.monotonic() > end:
-                    return self._never_up(f"rank {missing} did not come up in time")
+                    return self._never_up("rank {} did not come up in time")
             else:
                 self.peers[peer.rank] = peer
         return None
@@ -166,7 +175,7 @@ class Launch:
                 return replace(found, kind="start")
             for rank, message in self._messages(pending, min(end, time.monotonic() + 0.5)):
                 if message is None:
-                    return replace(self._died(rank), kind="start")
+                    return replace(self._died([rank]), kind="start")
                 if message["kind"] == "failed":
                     raised[rank] = message
                     pending.discard(rank)
@@ -193,25 +202,29 @@ class Launch:
             rank = by_connection[ready]
             try:
                 got.append((rank, self.peers[rank].channel.receive()))
-            except (EOFError, OSError, ControlError):
+            except (EOFError, OSError, ControlError) as error:
+                if isinstance(error, TimeoutError):
+                    self.silent.add(rank)
                 got.append((rank, None))
         return got
 
-    def _died(self, rank: int) -> Trouble:
+    def _died(self, lost: Sequence[int]) -> Trouble:
         """The launcher knows how its ranks ended; give it a moment to say so."""
-        end, how, ended = time.monotonic() + TERM_S / 2, "", False
-        while self.process and not (how or ended) and time.monotonic() < end:
-            time.sleep(0.05)
-            ended = self.process.poll() is not None
-            how = self.launcher.deaths(diagnosis.tail(str(self.log_path), 200)).get(rank, "")
-        return trouble.died(self.peers[rank], how)
+        process = self.process
+        silent = next((r for r in lost if r in self.silent), None)
+        if silent is not None:
+            return trouble.died(self.peers[silent], f"its machine has not answered for {SILENT_S} s")
+        rank, how = self.testimony.culprit(
+            lost, patience_s=TERM_S / 2, ended=lambda: process is None or process.poll() is not None
+        )
+        return self.testimony.completed(trouble.died(self.peers[rank], how))
 
     def _hung(self, pending: set[int]) -> Trouble:
         seen = self._ask(pending)
         silent = sorted(pending - set(seen))
         for rank in silent:
             seen[rank] = self._examine(self.peers[rank], list(seen))
-        return trouble.hung(self.peers, seen, silent)
+        return self.testimony.completed(trouble.hung(self.peers, seen, silent))
 
     def _ask(self, ranks: set[int]) -> dict[int, diagnosis.Report]:
         for rank in ranks:
@@ -242,7 +255,11 @@ class Launch:
         return diagnosis.Report(state="silent")
 
     def _never_up(self, reason: str) -> Trouble:
-        return Trouble(kind="start", reason=reason, log=diagnosis.tail(str(self.log_path)))
+        missing = [r for r in range(self.job.place.ranks) if r not in self.peers]
+        ends, words = self.testimony.absent(missing)
+        reason = reason.format(", ".join(map(str, missing))) + (f" ({ends})" if ends else "")
+        log = "\n".join(filter(None, (words, diagnosis.tail(str(self.testimony.log_path)))))
+        return Trouble(kind="start", reason=reason, log=log)
 
     def _here(self) -> list[Peer]:
         return [p for p in self.peers.values() if p.node == socket.gethostname()]
@@ -258,32 +275,7 @@ class Launch:
                 self.process.wait(patience_s if number is None else TERM_S)
             except subprocess.TimeoutExpired:
                 continue
+        self.launcher.end(replace(self.job, name=self.name))
         for peer in self._here():
             diagnosis.signal_process(peer.handle, signal.SIGKILL)
         shutil.rmtree(self._scratch, ignore_errors=True)
-
-
-def _accept(listener: Listener, key: bytes, arrivals: queue.Queue[Peer]) -> None:
-    """Take connections until the listener closes; each introduces itself in a thread of its own."""
-    while True:
-        try:
-            connection = listener.accept()
-        except OSError:
-            return
-        threading.Thread(target=_introduce, args=(connection, key, arrivals), daemon=True).start()
-
-
-def _introduce(connection: Connection[Any, Any], key: bytes, arrivals: queue.Queue[Peer]) -> None:
-    """Prove the key both ways and read the hello; a stranger is hung up on."""
-    channel = Channel(connection)
-    try:
-        deliver_challenge(connection, key)
-        answer_challenge(connection, key)
-        hello = channel.receive()
-        handle = diagnosis.Handle(**hello["handle"])
-        host, port = hello["meeting_point"]
-        arrivals.put(
-            Peer(rank=hello["rank"], node=hello["node"], channel=channel, handle=handle, meeting_point=(host, port))
-        )
-    except (OSError, EOFError, AuthenticationError, ControlError, KeyError, TypeError):
-        channel.close()

@@ -7,6 +7,7 @@ Verdicts, and the exit status is the outcome's: 0 accepted, 1 rejected, 3 incomp
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 from collections.abc import Generator
@@ -19,8 +20,10 @@ from benchmarks.launch import LAUNCHERS
 from reports import junit, runs
 from reports.judge import EXIT_CODES
 from reports.table import table
+from suites.allocation import AUTO, Wish, describe
 from suites.campaign import Campaign, Options, UsageError, find_run, plan_for
 from suites.needs import SUITES
+from suites.nodes import NodesError, expand
 from suites.planview import render as render_plan
 from suites.progress import Progress
 from suites.verdicts import VerdictFailure, VerdictsOf
@@ -42,7 +45,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--resume", default="", metavar="RUN", help="finish a run: measure only what is missing in it")
     add("--retest", default="", metavar="failed|NODE", help="a new attempt in the newest (or --resume'd) run")
     add("--baseline", default="", metavar="RUN", help="a run folder whose values nightly limits compare with")
-    add("--launcher", default="torchrun", choices=sorted(LAUNCHERS), help="what starts the ranks (torchrun)")
+    where = parser.getgroup("nodes", "where a campaign runs")
+    add = where.addoption
+    add("--launcher", default=AUTO, choices=[AUTO, *sorted(LAUNCHERS)], help="what starts the ranks (auto)")
+    add("--nodes", metavar="N", help="how many nodes, for this run, instead of what the cluster file says")
+    add("--nodelist", default="", metavar="n[1-4]", help="exactly these nodes")
+    add("--exclude", default="", metavar="n7", help="none of these nodes")
+    add("--partition", default="", metavar="NAME", help="of Slurm, where nodes are asked of it")
+    add("--container-image", default="", metavar="IMAGE", help="a reference for Pyxis, or a .sif file for Apptainer")
+    add("--launcher-options", default="", metavar="WORDS", help="further words for srun, mpirun or ssh, quoted")
+    add("--salloc-options", default="", metavar="WORDS", help="further words for salloc (--account=...), quoted")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -93,12 +105,15 @@ def pytest_runtestloop(session: pytest.Session) -> None:
         return
     config.stash[BROKEN] = []
     try:
-        campaign = Campaign.open(_options(config), [item.nodeid.partition("[")[0] for item in session.items])
+        stream = _terminal(config)
+        selected = [item.nodeid.partition("[")[0] for item in session.items]
+        campaign = Campaign.open(_options(config), selected, say=lambda text: print(text, end="", file=stream))
     except UsageError as error:
         raise pytest.UsageError(str(error)) from None
     config.stash[CAMPAIGN] = campaign
-    stream = _terminal(config)
     print(f"\nrun folder: {campaign.folder.path}", file=stream)
+    for line in describe(campaign.held):
+        print(line, file=stream)
     for line in campaign.plan.cluster.contradictions:
         print(f"{campaign.plan.cluster.path}: {line}", file=stream)
     old = signal.signal(signal.SIGTERM, _interrupt)
@@ -175,10 +190,29 @@ def _of_run(option: Any) -> tuple[str, str]:
 
 def _options(config: pytest.Config) -> Options:
     o = config.option
-    return Options(
-        cluster=o.cluster, suite=o.suite, runs=Path(o.run_dir), resume=o.resume, retest=o.retest,
-        launcher=o.launcher, baseline=o.baseline,
+    try:
+        return Options(
+            cluster=o.cluster, suite=o.suite, runs=Path(o.run_dir), resume=o.resume, retest=o.retest,
+            baseline=o.baseline, nodes=_count(o.nodes), wish=_wish(o),
+        )  # fmt: skip
+    except NodesError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def _wish(o: Any) -> Wish:
+    return Wish(
+        launcher=o.launcher, nodelist=expand(o.nodelist), exclude=expand(o.exclude), partition=o.partition,
+        image=o.container_image, options=tuple(shlex.split(o.launcher_options)),
+        salloc=tuple(shlex.split(o.salloc_options)),
     )  # fmt: skip
+
+
+def _count(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise NodesError(f"--nodes {text}: a number of nodes, from 1 on")
+    return int(text)
 
 
 def _terminal(config: pytest.Config) -> TextIO:

@@ -6,7 +6,7 @@ Pure decisions over what the ranks said and how they look; `suites/launching.py`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.control import Channel, Message
@@ -19,7 +19,7 @@ VICTIM = ("closed by peer", "Connection reset", "Broken pipe", "timed out", "Tim
 class Trouble:
     """Why a benchmark has no result: which rank, what happened, where it was, what it last said."""
 
-    kind: str  # died | raised | hung | start
+    kind: str  # died | raised | hung | start | nodes (they do not fit together)
     reason: str
     rank: int | None = None
     node: str = ""
@@ -40,6 +40,7 @@ class Peer:
     channel: Channel
     handle: Handle
     meeting_point: tuple[str, int] = ("", 0)  # an address and a free port of its node
+    facts: dict[str, str] = field(default_factory=dict)  # of its node, from the node's first rank
 
 
 def unplugged(seen: Mapping[int, Report], peers: Mapping[int, Peer]) -> list[tuple[int, str]]:

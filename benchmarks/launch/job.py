@@ -13,8 +13,19 @@ class Job:
     """Ranks of one place, started together."""
 
     place: Place
-    hosts: tuple[str, ...] = ()  # the nodes by name, in rank order; () where the launcher knows them itself
-    log_dir: str  # a folder on each rank's own node: stdout and stderr of each rank
+    hosts: tuple[str, ...] = ()  # the nodes by name; () where the launcher knows them itself
+    log_dir: str  # a folder on the launcher's machine; the nodes need not see it
     env: dict[str, str] = field(default_factory=dict)  # on top of the environment that is inherited
     module: str = "benchmarks.worker"
     python: str = sys.executable
+    allocation: str = ""  # the scheduler's id of the job that holds the nodes
+    reach: str = ""  # an address of one of the nodes: it tells which of our own addresses they reach
+    options: tuple[str, ...] = ()  # further words for the launcher itself
+    image: str = ""  # a container image that the ranks run in (see `container`)
+    name: str = "rackproof"  # what the scheduler calls its steps: unique to a launch
+    port: int = 29500  # where agents of several nodes meet, for launchers that need one told
+
+    @property
+    def rank_log(self) -> str:
+        """Where a launcher that collects the output of all ranks writes it: each line begins with "3: "."""
+        return f"{self.log_dir}/ranks.log"

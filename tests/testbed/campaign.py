@@ -40,4 +40,4 @@ def cluster_file(bed: Bed, *, settings: str = "") -> Path:
 
 if STATE in os.environ:
     controller = json.loads(Path(os.environ[STATE]).read_text(encoding="utf-8"))["controller"]
-    LAUNCHERS["testbed"] = Launcher(command=command, deaths=launch.deaths, address=lambda: controller)
+    LAUNCHERS["testbed"] = Launcher(command=command, deaths=launch.deaths, address=lambda _: controller)

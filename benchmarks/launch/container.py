@@ -1,0 +1,57 @@
+"""Containers: the words that put a rank into an image, and the image's digest for the record.
+
+Two kinds, told apart by the image: a `.sif` file or a sandbox folder runs by Apptainer, which wraps each rank's own
+command; anything else is a reference that Slurm's Pyxis plugin pulls with enroot, asked for by srun's options. The
+checkout is mounted at its own path, so the same command line holds inside and outside. A GPU needs `--nv` only with
+Apptainer; Pyxis finds it by itself.
+
+>>> inside("images/torch.sif", ["python", "-m", "benchmarks.worker"], mount="/home/me/rackproof")[:3]
+['apptainer', 'exec', '--nv']
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+DIGEST = "CONTAINER_DIGEST"  # the variable by which the ranks' environment records it
+IN_REFERENCE = re.compile(r"@(sha256:[0-9a-f]{64})$")
+
+
+def is_apptainer(image: str) -> bool:
+    """Whether an image is a file or folder for Apptainer, not a reference to a registry."""
+    return image.endswith(".sif") or Path(image).is_dir()
+
+
+def inside(image: str, command: list[str], *, mount: str) -> list[str]:
+    """A rank's command as it is run in an Apptainer image; unchanged where Pyxis or nobody wraps it."""
+    if not image or not is_apptainer(image):
+        return command
+    return ["apptainer", "exec", "--nv", "--bind", f"{mount}:{mount}", image, *command]
+
+
+def srun_options(image: str, *, mount: str) -> list[str]:
+    """What srun is told for Pyxis; nothing where there is no image, or Apptainer runs it."""
+    if not image or is_apptainer(image):
+        return []
+    return [f"--container-image={image}", f"--container-mounts={mount}:{mount}"]
+
+
+def digest(image: str) -> str:
+    """The digest that pins an image: of a reference what it names, of a `.sif` the hash of the file.
+
+    A reference without a digest may be another image tomorrow: it is recorded as it is, and says so. Raises
+    ValueError where the file is not there.
+    """
+    if found := IN_REFERENCE.search(image):
+        return found[1]
+    if not is_apptainer(image):
+        return f"{image} (no digest: pin it as {image.partition('@')[0]}@sha256:...)"
+    if Path(image).is_dir():
+        return f"{image} (a sandbox folder has no digest)"
+    try:
+        with Path(image).open("rb") as file:
+            return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ValueError(f"no container image {image}: {error.strerror}") from None
