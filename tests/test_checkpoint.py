@@ -6,6 +6,7 @@ Every fault is planted between real ranks and a real disk. The cases share launc
 from __future__ import annotations
 
 import errno
+import functools
 import multiprocessing
 import os
 import resource
@@ -36,8 +37,9 @@ from benchmarks.storage.identity import SORTS
 from benchmarks.world import World
 from reference_model.layout import Layout
 from reference_model.shape import SHAPES
-from tests.ranks import on_ranks
+from tests.ranks import on_ranks as on_ranks_within
 
+on_ranks = functools.partial(on_ranks_within, deadline_s=200.0)  # busy machines are slow, not wrong
 pytestmark = pytest.mark.slow
 
 
@@ -175,7 +177,7 @@ def test_a_load_that_is_wrong_missing_cut_or_warm_is_never_a_time(tmp_path: Path
         assert f"{name} is missing" in got[writer, "missing"]
         assert "MANIFEST.json is cut" in got[writer, "cut"]
     assert "stayed in the page cache" in got["warm"]["load.time stock"].reason
-    assert "came from memory" in got["pretending"]["load.time stock"].reason
+    assert "the rest from memory" in got["pretending"]["load.time stock"].reason
     assert "does not tell" in got["unknown"]["load.time stock"].reason
     for case in ("warm", "pretending", "unknown"):
         assert got[case]["load.time stock"].outcome == "error"

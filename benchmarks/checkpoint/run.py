@@ -29,6 +29,7 @@ from benchmarks.measurement import Measurement
 from benchmarks.storage import lustre
 from benchmarks.storage.aligned import Staging
 from benchmarks.storage.filesystem import filesystem_of
+from benchmarks.storage.identity import sort_of
 from benchmarks.world import World
 from clusters.physics import daly_interval, lost_share
 from reference_model.shape import shape_of
@@ -96,7 +97,9 @@ def _repeat(
                 results.stripes = lustre.evidence(step, [step / name for name in saved.files][:MAX_NAMES])
             _remove(previous, world)
             previous = step
-            loaded = load(target, step, world, read=WRITERS[turn][1], repetition=repetition)
+            loaded = load(
+                target, step, world, read=WRITERS[turn][1], repetition=repetition, sort=sort_of(filesystem_of(step))
+            )
             results.loads[turn].append(loaded)
         if results.spoilt:
             break

@@ -19,7 +19,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from benchmarks.checkpoint.manifest import ManifestError, read_manifest, sync_folder, write_manifest
 from benchmarks.checkpoint.state import State
 from benchmarks.checkpoint.writers import Read, Tools, Write, Written
-from benchmarks.storage import cache
+from benchmarks.storage import cache, traffic
 from benchmarks.world import World
 
 CURES = {
@@ -52,10 +52,11 @@ class Loaded:
     wrong: list[str]  # names of parts that came back other than they were saved
     cold_share: float  # share of the file bytes proven to come from the device, 0 to 1
     doubt: str = ""  # why it is no more, where it is below COLD
-    evidence: dict[str, int | None] = field(default_factory=dict)
+    evidence: dict[str, int | str | None] = field(default_factory=dict)
 
 
 COLD = 0.95
+FULL_DISK = "unexpected pos"
 
 
 def save(state: State, folder: Path, world: World, *, write: Write, tools: Tools) -> Saved:
@@ -86,18 +87,19 @@ def save(state: State, folder: Path, world: World, *, write: Write, tools: Tools
     )  # fmt: skip
 
 
-def load(state: State, folder: Path, world: World, *, read: Read, repetition: int) -> Loaded:
+def load(state: State, folder: Path, world: World, *, read: Read, repetition: int, sort: str = "local") -> Loaded:
     """Load the checkpoint in `folder` into the zeroed `state` after evicting it from every node's page cache.
 
-    What comes back is compared with the data of `repetition`, byte by byte. Raises RuntimeError on all ranks where
-    one fails, or where the checkpoint is not whole.
+    `sort` of storage says which counters prove where the bytes came from (storage/traffic.py). What comes back is
+    compared with the data of `repetition`, byte by byte. Raises RuntimeError on all ranks where one fails, or where
+    the checkpoint is not whole.
     """
     with _together(world, folder):
         files = sorted(folder / name for name in read_manifest(folder)["files"])
     state.clear()
     world.barrier()
     resident = _evict(files, world)
-    before = cache.device_bytes_read()
+    before, node_before = cache.device_bytes_read(), _node_counters(world)
     world.barrier()
     begin = time.perf_counter()
     with _together(world, folder):
@@ -105,10 +107,12 @@ def load(state: State, folder: Path, world: World, *, read: Read, repetition: in
         world.synchronize()
         mine = time.perf_counter() - begin
     seconds = max(world.gather(time.perf_counter() - begin))
-    after = cache.device_bytes_read()
-    given = world.gather(None if after is None or before is None else after - before)
+    after, node_after = cache.device_bytes_read(), _node_counters(world)
+    own = world.gather(None if after is None or before is None else after - before)
+    nodes = [delta for delta in world.gather(traffic.grown(node_before, node_after)) if delta]
     wrong = world.gather(state.wrong(repetition=repetition))
-    share, doubt, evidence = _proof(size=sum(path.stat().st_size for path in files), resident=resident, read=given)
+    given = traffic.came_from(sort, process=own, nodes=nodes)
+    share, doubt, evidence = _proof(size=sum(path.stat().st_size for path in files), resident=resident, given=given)
     return Loaded(
         seconds=seconds, rank_seconds=world.gather(mine), wrong=sorted({name for names in wrong for name in names}),
         cold_share=share, doubt=doubt, evidence=evidence,
@@ -126,12 +130,19 @@ def _evict(files: Sequence[Path], world: World) -> int | None:
     return None if None in everywhere else sum(everywhere)
 
 
-def _proof(*, size: int, resident: int | None, read: list[int | None]) -> tuple[float, str, dict[str, int | None]]:
+def _node_counters(world: World) -> dict[str, int]:
+    """This node's counters, from one of its ranks only."""
+    return traffic.node_counters() if world.rank == world.local_ranks[0] else {}
+
+
+def _proof(
+    *, size: int, resident: int | None, given: tuple[int | None, str]
+) -> tuple[float, str, dict[str, int | str | None]]:
     """(share proven cold, why not more, evidence): nothing resident before, and the device gave the bytes."""
-    device = None if None in read else sum(n for n in read if n is not None)
-    evidence = {"file_bytes": size, "resident_before": resident, "device_bytes": device}
+    device, by = given
+    evidence = {"file_bytes": size, "resident_before": resident, "device_bytes": device, "device_bytes_by": by}
     if resident is None or device is None:
-        return 0.0, "this kernel does not tell what came from memory", evidence
+        return 0.0, "this system does not tell what came from memory", evidence
     share = max(0.0, min(1.0 - resident / size, device / size, 1.0))
     if share >= COLD:
         return share, "", evidence
@@ -141,7 +152,7 @@ def _proof(*, size: int, resident: int | None, read: list[int | None]) -> tuple[
             f"{resident} of {size} bytes stayed in the page cache (mapped by a process, or memory itself)",
             evidence,
         )
-    return share, f"the device gave {device} of {size} bytes: the rest came from memory", evidence
+    return share, f"by the {by} counter, {device} of {size} bytes came from the device, the rest from memory", evidence
 
 
 def _require_synced(folder: Path, written: Written) -> None:
@@ -167,11 +178,23 @@ def _together(world: World, folder: Path) -> Iterator[None]:
 
 def _explain(error: Exception, folder: Path) -> str:
     if isinstance(error, CheckpointException):
-        reasons = [e for e, _ in error.failures.values()]
-        found = next((e for e in reasons if isinstance(e, OSError)), reasons[0])
-        return _explain(found, folder) if isinstance(found, OSError) else f"{type(found).__name__}: {found}"
+        reasons = [reason for reason, _ in error.failures.values()]
+        found = next((reason for reason in reasons if isinstance(reason, OSError)), reasons[0])
+        if not isinstance(found, OSError):
+            return f"{type(found).__name__}: {found}" if FULL_DISK not in str(found) else _hidden_full_disk(folder)
+        error = found
     if isinstance(error, OSError):
         name = errno.errorcode.get(error.errno or 0, "error")
         cure = f"; {CURES[error.errno]}" if error.errno in CURES else ""
         return f"{error.filename or folder}: {error.strerror or os.strerror(error.errno or 0)} ({name}){cure}"
     return str(error)
+
+
+def _hidden_full_disk(folder: Path) -> str:
+    """torch.save reports a failed write of any kind as a wrong position in the file."""
+    stat = os.statvfs(folder)
+    free = stat.f_bavail * stat.f_frsize
+    return (
+        f"{folder}: torch.save could not write ('{FULL_DISK}'), its way to show No space left on device (ENOSPC); "
+        f"{free / 1e6:.3g} MB are free there now (one full OST of Lustre is enough); {CURES[errno.ENOSPC]}"
+    )
