@@ -63,12 +63,19 @@ def node_suspects(fabric: Fabric, sides: Sides) -> list[Suspect]:
     for node in _nodes_with(nics, hosts, rails):
         name = table.nodes[node]
         whole = hosts.suspect(node, kind="host", where=name, nodes=(name,)) if hosts else None
-        found = [whole] if whole else [
+        single = [
             nics.suspect(node * rails + rail, kind="nic", where=name, rail=rail, nodes=(name,))
             for rail in range(rails)
         ]  # fmt: skip
+        found = [whole, *(s for s in single if s and not (whole and _explains(whole, s)))]
         suspects += [_explained(s, rails=rails, there_and_back=table.there_and_back) for s in found if s]
     return suspects
+
+
+def _explains(whole: Suspect, single: Suspect) -> bool:
+    """Whether a slow host accounts for one of its NICs: it is no worse than twice the host, and not slow elsewhere."""
+    covered = whole.direction in ("both", single.direction) or not single.certain
+    return covered and (single.slower <= 2 * whole.slower or not single.certain)
 
 
 def _nodes_with(nics: Ways, hosts: Ways | None, rails: int) -> Iterator[int]:
@@ -98,7 +105,8 @@ def _hosts(sides: Sides) -> Ways:
         middle = np.where(num_seen >= 2, np.nanmedian(np.where(seen, effect, np.inf), axis=1), np.nan)
         middle = np.where(np.isfinite(middle), middle, np.nan)
         z = np.where(seen, effects.z.reshape(-1, rails), 0).sum(axis=1) / np.sqrt(np.maximum(num_seen, 1))
-        z = z / max(1.0, spread(z[num_seen >= 2]))
+        wider = max(1.0, spread(z[num_seen >= 2]))  # rails of one host have their moments together
+        z = z / wider
         with np.errstate(invalid="ignore"):
             agree = (effect <= middle[:, None] / 2).sum(axis=1) >= MOST * num_seen
             bad = (middle <= -FLOOR) & (z <= SUSPECT_Z) & agree
@@ -106,7 +114,8 @@ def _hosts(sides: Sides) -> Ways:
         odds, cells, slow = (
             x.reshape(-1, rails).sum(axis=1) for x in (heard.log_odds, heard.num_cells, heard.num_agree)
         )
-        sure = np.minimum(probability_bad(odds, cells, sides.noise.scale), certainty(z, 2 * len(z)))
+        by_flows = probability_bad(odds / wider**2, cells, sides.noise.scale)
+        sure = np.minimum(by_flows, certainty(z, 2 * len(z)))
         parts.append((middle, z, np.where(bad, sure, 0.0), bad, cells, slow))
     effect, z, sure, bad, cells, slow = (np.array(column) for column in zip(*parts, strict=True))
     return Ways(effect=effect, z=z, sure=sure, bad=bad, num_cells=cells, num_agree=slow)

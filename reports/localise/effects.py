@@ -23,10 +23,11 @@ NORMAL_MAD = 1.4826  # median absolute deviation -> standard deviation of a norm
 BIWEIGHT = 4.685  # tuning constant, in standard deviations: 95 % efficiency
 SMALLEST_NOISE = 1e-3  # 0.1 %: two exact numbers are not infinitely sure
 MIN_CELLS = 2  # an effect seen once cannot be told from its cell
+ENOUGH = 50  # elements that tell how much healthy ones really differ
 SPARSE = 64  # a table is sparse with more possible pairs than this per cell
 PRIOR_CELLS = 8  # the fleet's noise counts as this many cells beside a row's own
 BIWEIGHT_VARIANCE = 1.1  # variance of a biweight centre of n cells, times n / noise²
-PRIOR_BAD = 0.005  # share of elements that are bad before anything was measured
+PRIOR_BAD = 0.005  # share of hosts that are bad before anything was measured
 EFFECT_RANGE = 0.7  # a fault may lie anywhere down to half speed (in logs): the price of a fitted effect
 
 
@@ -37,7 +38,7 @@ class Effects:
     effect: Floats
     num_cells: Ints
     z: Floats  # in standard deviations of the fleet of such effects
-    spread: float  # by how much healthy elements really differ, beyond what sampling explains
+    spread: float  # by how much healthy elements really differ, beyond sampling; 0 where too few can tell
 
     @property
     def judged(self) -> Bools:
@@ -185,7 +186,8 @@ def _judged(side: _Side, rest: Floats, noise: float, weight: float) -> Effects:
     sampling = BIWEIGHT_VARIANCE * variance / (weight * np.maximum(side.count, 1))
     healthy = math.sqrt(max(0.0, spread(effect) ** 2 - middle(sampling[side.count >= MIN_CELLS])))
     z = effect / np.sqrt(sampling + healthy**2)
-    return Effects(effect=effect, num_cells=side.count, z=z / max(1.0, spread(z)), spread=healthy)
+    known = healthy if np.isfinite(effect).sum() >= ENOUGH else 0.0
+    return Effects(effect=effect, num_cells=side.count, z=z / max(1.0, spread(z)), spread=known)
 
 
 def share_below(z: Floats) -> Floats:
@@ -233,6 +235,15 @@ class Noise:
     def _log(self, cells: Floats) -> Floats:
         beyond = float(self.log_density.min())
         return np.interp(cells, self.grid, self.log_density, left=beyond, right=beyond)
+
+
+def shared_weight(num_cells: Ints, spread: float, scale: float) -> Floats:
+    """By how much to divide the log odds of cells of one element that share its healthy deviation, `spread`.
+
+    n cells with independent noise `scale` then speak for n / (1 + n spread²/scale²): the design effect of a cluster
+    sample (Kish, 1965).
+    """
+    return (1 + num_cells * (spread / scale) ** 2).astype(np.float64)
 
 
 def probability_bad(log_odds: Floats, num_cells: Ints, scale: float, *, prior: float = PRIOR_BAD) -> Floats:

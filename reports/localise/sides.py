@@ -14,12 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from reports.localise.effects import (
+    PRIOR_BAD,
     SMALLEST_NOISE,
     Effects,
     Noise,
     certainty,
     few,
     probability_bad,
+    shared_weight,
     spread,
     sums,
     two_way,
@@ -70,7 +72,9 @@ class Sides:
         effects, candidate = self.effects[way], self.candidate[way]
         heard = self.heard(way, np.where(candidate, effects.effect, np.nan))
         num_judged = sum(int(e.judged.sum()) for e in self.effects)
-        by_flows = probability_bad(heard.log_odds, heard.num_cells, self.noise.scale)
+        prior = PRIOR_BAD / (2 * self.num_rails)  # of a host's sides any one may be the bad one
+        odds = heard.log_odds / shared_weight(heard.num_cells, self.spread, self.noise.scale)
+        by_flows = probability_bad(odds, heard.num_cells, self.noise.scale, prior=prior)
         return np.where(candidate, np.minimum(by_flows, certainty(effects.z, num_judged)), 0.0), heard
 
     @property

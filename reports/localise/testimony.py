@@ -10,7 +10,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from reports.localise.effects import Noise, certainty, middle, probability_bad, spread, sums, upper_median
+from reports.localise.effects import (
+    Noise,
+    certainty,
+    middle,
+    probability_bad,
+    shared_weight,
+    spread,
+    sums,
+    upper_median,
+)
 from reports.localise.levels import without_levels
 from reports.localise.pairs import Bools, Floats, Ints
 from reports.localise.screening import Analysis
@@ -78,7 +87,8 @@ class Witnesses:
         odds = sides.weight * float(self.noise.log_odds(by_pair, np.full(len(by_pair), effect)).sum())
         num_pairs = np.array([len(pairs)])
         error = math.sqrt(MEDIAN_VARIANCE * self.noise.scale**2 / (sides.weight * len(pairs)) + sides.spread**2)
-        sure = probability_bad(np.array([odds]), num_pairs, self.noise.scale, prior=PRIOR_SUSPECT)
+        alone = odds / shared_weight(num_pairs, sides.spread, self.noise.scale)
+        sure = probability_bad(alone, num_pairs, self.noise.scale, prior=PRIOR_SUSPECT)
         return Heard(num_pairs=len(pairs), num_agree=agree, log_odds=odds, z=min(0.0, middle(by_pair)) / error,
                      confidence=float(sure[0]))  # fmt: skip
 
