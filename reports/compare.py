@@ -10,17 +10,18 @@ within 2 %, else `undecided`.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 import numpy as np
 
 from benchmarks.measurement import Expected
 from reports import runs
-from reports.bootstrap import ratio_of_medians
+from reports.bootstrap import FEW, Units, ratio_of_medians
 from reports.campaign import flat
 from reports.evidence import listed
 from reports.numbers import Number, numbers, title
@@ -40,6 +41,13 @@ class Side:
 
     name: str
     runs: tuple[StoredRun, ...]
+    numbers: tuple[tuple[Number, ...], ...]  # of each run
+
+    @classmethod
+    def of(cls, name: str, *stored: StoredRun) -> Side:
+        """A side without what a comparison does not look at: records, and the samples of many units."""
+        kept = tuple(dataclasses.replace(each, measurements=()) for each in stored)
+        return cls(name=name, runs=kept, numbers=tuple(tuple(map(_light, numbers(each))) for each in stored))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,13 +113,22 @@ class Comparison:
 
 def load_side(name: str) -> Side:
     """The runs of one side. RunError where one cannot be read or two have one id."""
-    stored = tuple(runs.load(part) for part in name.split("+"))
-    ids = [each.run.id for each in stored]
+    sides = [Side.of(part, runs.load(part)) for part in name.split("+")]  # the records of one run at a time
+    ids = [side.runs[0].run.id for side in sides]
     if len(set(ids)) < len(ids):
         raise RunError(f"{name}: the same run twice ({listed(sorted(ids))}); repetitions are runs of their own")
     return Side(
-        name=stored[0].run.id if len(stored) == 1 else f"{stored[0].run.id} and {len(stored) - 1} more", runs=stored
+        name=ids[0] if len(ids) == 1 else f"{ids[0]} and {len(ids) - 1} more",
+        runs=tuple(side.runs[0] for side in sides),
+        numbers=tuple(side.numbers[0] for side in sides),
     )
+
+
+def _light(number: Number) -> Number:
+    """A number without its samples, where there are so many units that their medians say all."""
+    if len(number.units) <= FEW:
+        return number
+    return dataclasses.replace(number, units=tuple(unit._replace(samples=()) for unit in number.units))
 
 
 def compare(before: Side, after: Side, *, across: bool = False) -> Comparison:
@@ -158,7 +175,7 @@ def _believed(changes: list[Change]) -> list[Change]:
         change = changes[i]
         if not believed and change.word in ("worse", "better") and not change.reason:
             reason = f"by chance alone, some of {len(tested)} numbers differ as much"
-            changes[i] = replace(change, word="undecided", reason=reason)
+            changes[i] = dataclasses.replace(change, word="undecided", reason=reason)
     return changes
 
 
@@ -188,9 +205,16 @@ def _scales(e: Expected, before: list[Number], after: list[Number]) -> dict[tupl
     return {unit.identity: value for unit, value in zip(before[0].units, medians, strict=True)}
 
 
-def _samples(side: list[Number], scales: dict[tuple[object, ...], float]) -> list[list[list[float]]]:
-    """Runs, units and samples of one side, in units of `scales`."""
-    return [[[sample / scales.get(unit.identity, 1.0) for sample in unit.samples] for unit in n.units] for n in side]
+def _samples(side: list[Number], scales: dict[tuple[object, ...], float]) -> list[Units]:
+    """Each run's units in units of `scales`: their samples, or of many only their medians."""
+    found: list[Units] = []
+    for n in side:
+        divisors = np.array([scales.get(unit.identity, 1.0) for unit in n.units]) if scales else np.ones(len(n.units))
+        if len(n.units) > FEW:
+            found.append(n.estimates.median / divisors)
+        else:
+            found.append([[s / by for s in unit.samples] for unit, by in zip(n.units, divisors.tolist(), strict=True)])
+    return found
 
 
 def _straggler(e: Expected, before: list[Number], after: list[Number]) -> tuple[str, str] | None:
@@ -261,8 +285,8 @@ def _word(e: Expected, ratio: Estimate) -> str:
 def _by_name(side: Side) -> dict[tuple[str, str], list[Number]]:
     """The numbers of a side; one that a repetition lacks is not there at all."""
     found: dict[tuple[str, str], list[Number]] = defaultdict(list)
-    for stored in side.runs:
-        for number in numbers(stored):
+    for each in side.numbers:
+        for number in each:
             found[number.name].append(number)
     return {name: each for name, each in found.items() if len(each) >= len(side.runs)}
 

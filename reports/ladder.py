@@ -131,13 +131,14 @@ def confirmed(first: Deviation, again: Sequence[Deviation], *, rate: float = RAT
     """Which suspects are real: seen on every occasion, and beyond chance among all series of the night.
 
     `again` holds re-runs of the suspects, each on an occasion of its own or beside a control, as a disturbed night
-    disturbs a second try as well. Every try must pass the threshold. Of all series of the night, at most `rate` of
-    those believed are chance; their chances over the tries are combined by Fisher's method.
+    disturbs a second try as well. The median of all tries must pass the threshold and every try half of it. Of all
+    series of the night, at most `rate` of those believed are chance; the chances of the tries are combined by
+    Fisher's method.
     """
     if not again:
         return np.zeros_like(first.known)
     tries = np.stack([first.amount, *(d.amount for d in again)])
-    beyond = tries.max(axis=0) < -first.threshold
+    beyond = (np.median(tries, axis=0) < -first.threshold) & (tries.max(axis=0) < -first.threshold / 2)
     seen = first.suspect & beyond & np.all([d.known for d in again], axis=0)
     combined = np.where(seen, _fisher(np.stack([first.chance, *(d.chance for d in again)])), 1.0)
     believed: Bools = seen & discoveries(combined.ravel().tolist(), rate=rate).reshape(combined.shape)

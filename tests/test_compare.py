@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
 
 def side(path, **changes):
     stored = runs.load(path)
-    return Side(name=stored.run.id, runs=(dataclasses.replace(stored, **changes),))
+    return Side.of(stored.run.id, dataclasses.replace(stored, **changes))
 
 
 def by_title(comparison):
@@ -69,7 +69,7 @@ def test_one_weak_unit_does_not_hide_behind_the_median(folder):
         dataclasses.replace(m, samples=tuple(s * 0.7 for s in m.samples))
         if m.metric == "gemm.flops" and m.subject.rank == 2
         else m
-        for m in a.runs[0].measurements
+        for m in runs.load(folder / "a1").measurements
     )
     change = by_title(compare(a, side(folder / "a1", measurements=weak)))["gemm.flops bf16 k 8192 m 8192 n 8192"]
     assert change.word == "worse"
@@ -88,7 +88,7 @@ def test_one_slow_cable_does_not_hide_among_all_pairs(folder):
         ]
         return dataclasses.replace(m, columns={**m.columns, "samples": rows})
 
-    changed = side(folder / "a1", measurements=tuple(map(slower, a.runs[0].measurements)))
+    changed = side(folder / "a1", measurements=tuple(map(slower, runs.load(folder / "a1").measurements)))
     change = by_title(compare(a, changed))["links.bandwidth 256 MiB"]
     assert (change.word, change.reason) == ("worse", "pair 2->9 changed by -20 %")
     assert by_title(compare(changed, a))["links.bandwidth 256 MiB"].word == "better"
@@ -164,7 +164,7 @@ def test_wrong_results_that_appear_are_worse(folder):
     a = side(folder / "a1")
     wrong = tuple(
         dataclasses.replace(m, samples=(3.0,)) if m.metric == "collectives.all_reduce.wrong_elements" else m
-        for m in a.runs[0].measurements
+        for m in runs.load(folder / "a1").measurements
     )
     change = by_title(compare(a, side(folder / "a1", measurements=wrong)))[
         "collectives.all_reduce.wrong_elements 1 KiB bf16"
@@ -176,7 +176,7 @@ def test_one_sample_a_side_decides_nothing(folder):
     a = side(folder / "a1")
     one = tuple(
         dataclasses.replace(m, samples=m.samples[:1]) if m.metric == "training.step.time" else m
-        for m in a.runs[0].measurements
+        for m in runs.load(folder / "a1").measurements
     )
     change = next(
         c
@@ -228,6 +228,8 @@ def test_many_units_by_order_statistics_are_as_wide_as_drawn_ones():
     drawn = ratio_of_medians([few], [few])
     many = ratio_of_medians([few + few[:1]], [few])
     assert many.high - many.low == pytest.approx(drawn.high - drawn.low, rel=0.35)
+    medians = np.median(few, axis=1)
+    assert ratio_of_medians([medians], [medians]) == drawn._replace(n=200)
 
 
 def test_a_subject_moved_to_another_node_is_still_the_same_rank(folder):

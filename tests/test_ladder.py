@@ -95,7 +95,9 @@ def deviation(amount, *, chance=1e-6, known=True):
 def test_a_suspect_must_be_seen_again():
     bad, fine = deviation(-0.05), deviation(0.0, chance=0.5)
     assert ladder.confirmed(bad, [bad, bad])[0]
+    assert ladder.confirmed(bad, [bad, deviation(-0.015)])[0]
     assert not ladder.confirmed(bad, [bad, fine])[0]
+    assert not ladder.confirmed(bad, [deviation(-0.015), deviation(-0.015)])[0]
     assert not ladder.confirmed(bad, [fine, fine])[0]
     assert not ladder.confirmed(fine, [bad, bad])[0]
     assert not ladder.confirmed(bad, [])[0]
