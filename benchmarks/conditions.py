@@ -2,8 +2,7 @@
 
     before = snapshot()
     ...                                     # measure
-    conditions = delta(before, snapshot())  # travels with the Measurement
-    conditions["disqualified"] = disqualifying(conditions)
+    conditions = delta(before, snapshot())  # travels with the Measurement; "disqualified" says why it does not count
 
 Reads /proc, /sys and `nvidia-smi`; a counter the machine lacks is absent. Standard library only, so that the
 decision can be shared with what must not import torch. It brackets, it does not watch: throttling between the
@@ -97,7 +96,8 @@ def delta(before: Snapshot, after: Snapshot) -> dict[str, Any]:
     """What happened between two snapshots, as plain values for `Measurement.conditions`.
 
     seconds, load_1m, cpu_steal (share of CPU time), cgroup_throttled_s, cpu_thermal_events, retransmits, xids;
-    with GPUs: `gpus`, a list of dicts (clock, temperature, ECC deltas, `throttle` reasons seen, `throttle_s` each).
+    with GPUs: `gpus`, a list of dicts (clock, temperature, ECC deltas, `throttle` reasons seen, `throttle_s` each);
+    `disqualified`, the reason, only where `disqualifying` finds one.
     """
     changed = {
         k: after.counters[k] - before.counters[k] for k in COUNTERS if k in after.counters and k in before.counters
@@ -117,6 +117,8 @@ def delta(before: Snapshot, after: Snapshot) -> dict[str, Any]:
         conditions["gpu_throttle_by"] = "counters" if all("counters" in g for g in after.gpus) else "two samples"
         if lost := sorted(set(earlier) ^ later):
             conditions.setdefault("gpu_error", f"{', '.join(lost)} was not there both before and after")
+    if reason := disqualifying(conditions):
+        conditions["disqualified"] = reason
     return conditions
 
 

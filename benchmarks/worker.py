@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 ORPHANED = 75  # exit status of a rank whose controller is gone
+NEW_BRACKET_S = 0.05  # work of this length since the last snapshot has conditions of its own
 
 
 def main() -> int:
@@ -64,24 +65,25 @@ def main() -> int:
 def measure(config: Config, world: World, *, attempt: int = 1) -> Iterator[Measurement]:
     """Run one config on this rank: its Measurements with config, attempt, time and conditions filled in.
 
+    Measurements that come in a burst were measured together, so they share the conditions of their work.
     The first rank of each node closes with one "conditions" measurement over the whole benchmark.
     """
     from benchmarks import conditions  # reads drivers: not wanted by who only imports the worker
 
     spec, _ = from_config(config)
-    begin = before = conditions.snapshot()
-    started = now()
+    look = conditions.snapshot if world.device.type == "cuda" else functools.partial(conditions.snapshot, ask=None)
+    begin = before = look()
+    started, bracket = now(), None
     for measurement in load_run(config.benchmark)(spec, world):
-        after = conditions.snapshot()
-        yield replace(
-            measurement, config=config.id, attempt=attempt, started_at=started,
-            conditions={**conditions.delta(before, after), **measurement.conditions},
-        )  # fmt: skip
-        before, started = after, now()
+        if bracket is None or time.monotonic() - before.at >= NEW_BRACKET_S:
+            after = look()
+            bracket, at, before, started = conditions.delta(before, after), started, after, now()
+        found = {**bracket, **measurement.conditions}
+        yield replace(measurement, config=config.id, attempt=attempt, started_at=at, conditions=found)
     if world.rank == world.local_ranks[0]:
         yield Measurement(
             metric="conditions", unit="1", better="equal", config=config.id, attempt=attempt, started_at=started,
-            subject=Subject(group="node", node=world.node), conditions=conditions.delta(begin, conditions.snapshot()),
+            subject=Subject(group="node", node=world.node), conditions=conditions.delta(begin, look()),
         )  # fmt: skip
 
 

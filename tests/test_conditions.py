@@ -155,4 +155,5 @@ def test_a_driver_that_dies_disqualifies():
 
 def test_conditions_survive_the_record_and_the_decision_does_not_need_torch():
     seen = bracket(gpu_line(), gpu_line(reasons=0x40))
-    assert disqualifying(json.loads(json.dumps(seen))) == disqualifying(seen)
+    assert disqualifying(json.loads(json.dumps(seen))) == disqualifying(seen) == seen["disqualified"]
+    assert "disqualified" not in bracket(gpu_line(), gpu_line(reasons=0x4))
