@@ -157,3 +157,23 @@ def test_conditions_survive_the_record_and_the_decision_does_not_need_torch():
     seen = bracket(gpu_line(), gpu_line(reasons=0x40))
     assert disqualifying(json.loads(json.dumps(seen))) == disqualifying(seen) == seen["disqualified"]
     assert "disqualified" not in bracket(gpu_line(), gpu_line(reasons=0x4))
+
+
+def test_a_rank_hands_the_reason_to_the_judge_with_every_number_of_the_work(monkeypatch: pytest.MonkeyPatch):
+    import torch
+
+    from benchmarks import conditions
+    from benchmarks.gemm.spec import Gemm
+    from benchmarks.spec import Place, to_config
+    from benchmarks.worker import measure
+    from benchmarks.world import World
+
+    hot = iter([gpu_line(), gpu_line(reasons=0x40), *[gpu_line()] * 9])
+    monkeypatch.setattr(conditions, "snapshot", lambda **_: snapshot(ask=driver(next(hot))))
+    world = World(rank=0, size=1, local_rank=0, place=Place(), device=torch.device("cpu"), node="a", nodes=("a",))
+    spec = Gemm(shapes=("64",), repetitions=2, sample_s=0.02, warm_up_s=0.05)
+    flops, error, later, *_ = measure(to_config(spec, world.place), world)
+    assert "hardware thermal slowdown" in flops.conditions["disqualified"]
+    assert flops.conditions == error.conditions
+    assert flops.conditions["seconds"] >= 0.05
+    assert later.conditions["seconds"] != flops.conditions["seconds"]
