@@ -10,6 +10,7 @@ import functools
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import zlib
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from benchmarks.checkpoint import place
 from benchmarks.checkpoint import run as checkpoint_run
 from benchmarks.checkpoint import save as checkpoint_save
 from benchmarks.checkpoint.manifest import newest
+from benchmarks.checkpoint.metadata import storm
 from benchmarks.checkpoint.spec import Checkpoint
 from benchmarks.checkpoint.state import State
 from benchmarks.checkpoint.writers import WRITERS, Tools, write_plain, write_stock
@@ -118,6 +120,9 @@ def test_it_delivers_what_it_promised_and_leaves_nothing(tmp_path: Path):
     assert others == [{}, {}, {}]
     size = first["raw.bandwidth"].params["bytes"]
     assert len(first["raw.bandwidth"].samples) == 2
+    for operation in ("create", "stat", "unlink"):
+        assert len(first[f"metadata.{operation}"].samples) == 3
+        assert min(first[f"metadata.{operation}"].samples) > 0
     for writer in Checkpoint.writers:
         assert first[f"load.wrong_tensors {writer}"].samples == (0.0,)
         assert first[f"load.cold_share {writer}"].samples[0] >= 0.95
@@ -267,6 +272,21 @@ def test_the_wrong_sort_of_storage_is_measured_and_named(tmp_path: Path):
     assert got["save.time aligned"].outcome == "ok"
     notes = got["save.time aligned"].notes
     assert notes["lost_share_at_best_interval"] <= notes["lost_share_at_file_interval"]
+
+
+def test_files_that_the_next_rank_does_not_see_are_an_error_on_all_ranks(tmp_path: Path):
+    def case(world: World) -> tuple[dict[str, list[float]], str]:
+        rates = storm(tmp_path, world, num_files=5, rounds=2)
+        apart = tmp_path / f"rank{world.rank}"  # as where a folder is not shared
+        apart.mkdir()
+        said = refusal(world, lambda: storm(apart, world, num_files=5))
+        shutil.rmtree(apart)
+        return rates, said
+
+    (rates, said), _ = on_ranks(2, case)
+    assert {operation: len(found) for operation, found in rates.items()} == {"create": 2, "stat": 2, "unlink": 2}
+    assert "No such file or directory (ENOENT); every rank must see the same folder" in said
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_a_directory_memory_is_avoided(tmp_path: Path):

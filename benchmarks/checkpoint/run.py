@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.checkpoint.background import Background
+from benchmarks.checkpoint.metadata import storm
 from benchmarks.checkpoint.place import Directory, opened
 from benchmarks.checkpoint.save import COLD, Loaded, Saved, load, save
 from benchmarks.checkpoint.spec import ASYNC, Checkpoint
@@ -45,6 +46,7 @@ class Results:
     saves: dict[str, list[Saved]] = field(default_factory=lambda: defaultdict(list))
     loads: dict[str, list[Loaded]] = field(default_factory=lambda: defaultdict(list))
     raws: list[Saved] = field(default_factory=list)
+    files_rate: dict[str, list[float]] = field(default_factory=dict)  # metadata operation -> files per second
     mode: str = ""  # how the raw writer wrote: direct, uncached or buffered
     stripes: dict[str, Any] = field(default_factory=dict)  # what Lustre says of the first save's files
 
@@ -71,6 +73,8 @@ def _measure(spec: Checkpoint, world: World, folder: Path) -> Results:
     target = State.allocate(shape, spec.load_layout_at(world.place), spec.contents, world, shift=reader_shift(world))
     staging = Staging(folder, threads=spec.threads, pinned=world.device.type == "cuda")
     results = Results(mode=staging.mode)
+    if spec.metadata_files:
+        results.files_rate = storm(folder, world, num_files=spec.metadata_files)
     with ExitStack() as open_tools:
         beside = any(writer in ASYNC for writer in spec.writers)
         background = open_tools.enter_context(Background(folder, world)) if beside else None
@@ -129,6 +133,8 @@ def _measurements(spec: Checkpoint, world: World, directory: Directory, results:
     room = {"size_bytes": directory.size_bytes, "free_bytes": directory.free_bytes, "problems": directory.problems}
     room |= {"leftovers": directory.leftovers} if directory.leftovers else {}
     yield spec.problems().measured(len(directory.problems), subject=world.all(), notes={**place, **room})
+    for operation, files_rate in results.files_rate.items():
+        yield spec.metadata(operation).measured(*files_rate, subject=world.all())
     rates = [spec.state_bytes(world.place) / s.seconds for s in results.raws]
     columns, notes = _rank_columns(results.raws), {**place, **_cost(results.raws)}
     yield spec.raw(world.place).measured(*rates, subject=world.all(), columns=columns, notes=notes)

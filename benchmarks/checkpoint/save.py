@@ -67,16 +67,16 @@ def save(state: State, folder: Path, world: World, *, write: Write, tools: Tools
     digests = world.gather(state.digest())
     world.barrier()
     begin = time.perf_counter()
-    with _together(world, folder):
+    with together(world, folder):
         if world.is_first:
             folder.mkdir()
             sync_folder(folder.parent)
-    with _together(world, folder):
+    with together(world, folder):
         written = write(state, folder, world, tools)
         _require_synced(folder, written)
     everyone: list[Written] = world.gather(written)
     files = {name: size for w in everyone for name, size in w.files.items()}
-    with _together(world, folder):
+    with together(world, folder):
         if world.is_first:
             sync_folder(folder)
             write_manifest(folder, {"files": files, "rank_sha256": digests})
@@ -94,7 +94,7 @@ def load(state: State, folder: Path, world: World, *, read: Read, repetition: in
     compared with the data of `repetition`, byte by byte. Raises RuntimeError on all ranks where one fails, or where
     the checkpoint is not whole.
     """
-    with _together(world, folder):
+    with together(world, folder):
         files = sorted(folder / name for name in read_manifest(folder)["files"])
     state.clear()
     world.barrier()
@@ -102,7 +102,7 @@ def load(state: State, folder: Path, world: World, *, read: Read, repetition: in
     before, node_before = cache.device_bytes_read(), _node_counters(world)
     world.barrier()
     begin = time.perf_counter()
-    with _together(world, folder):
+    with together(world, folder):
         read(state, folder, world)
         world.synchronize()
         mine = time.perf_counter() - begin
@@ -163,7 +163,7 @@ def _require_synced(folder: Path, written: Written) -> None:
 
 
 @contextmanager
-def _together(world: World, folder: Path) -> Iterator[None]:
+def together(world: World, folder: Path) -> Iterator[None]:
     """What fails on one rank fails on all, with one message that names the ranks, the error and the cure."""
     problem = ""
     try:

@@ -31,6 +31,7 @@ class Checkpoint:
     writers: tuple[str, ...] = ("stock", "aligned")  # of WRITERS: DCP's own storage, ours, and each in a process
     load_layout: str = ""  # load under another layout than it was saved; empty: the same
     threads: int = 2  # that write a rank's file, plain and aligned
+    metadata_files: int = 64  # that each rank makes, finds and removes at once with all others; 0: none
     repetitions: int = 3  # of everything; the order of the writers rotates
     pause_s: float = 0.0  # between repetitions, seconds: the cadence of training, to see a burst buffer fill
     interval_s: float = 0.0  # of training between saves, seconds: for the share of time lost; 0: not known
@@ -66,7 +67,9 @@ class Checkpoint:
     def emits(self, place: Place) -> list[Metric]:
         """What is wrong with the place, the raw writer's rate, and save and load of every writer, per world."""
         of_writers = [(name, w) for w in self.writers for name in METRICS if name != STALL or w in ASYNC]
-        return [self.problems(), self.raw(place), *(self.metric(name, writer, place) for name, writer in of_writers)]
+        of_folder = [self.metadata(operation) for operation in OPERATIONS if self.metadata_files]
+        found = [self.metric(name, writer, place) for name, writer in of_writers]
+        return [self.problems(), *of_folder, self.raw(place), *found]
 
     def problems(self) -> Metric:
         """How many things are wrong with where it is saved: the wrong sort of file system, a full OST ..."""
@@ -75,6 +78,12 @@ class Checkpoint:
             unit="1",
             better="equal",
             params={"expected": self.filesystem or "any"},
+        )
+
+    def metadata(self, operation: str) -> Metric:
+        """Files that all ranks together create, stat or unlink per second, in one folder."""
+        return Metric(
+            name=f"checkpoint.metadata.{operation}", unit="1/s", better="higher", params={"files": self.metadata_files}
         )
 
     def raw(self, place: Place) -> Metric:
@@ -102,6 +111,7 @@ def _layout(text: str, place: Place) -> Layout:
     return layout
 
 
+OPERATIONS = ("create", "stat", "unlink")  # of metadata.py
 WRITERS = ("stock", "aligned", "async-stock", "async-aligned")
 ASYNC = WRITERS[2:]
 STALL = "save.stall"  # of ASYNC only
