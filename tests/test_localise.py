@@ -168,6 +168,8 @@ def test_slow_only_together_is_oversubscription():
     findings = screen(alone.followed_by(together), topology=leaves(8, 4))
     assert said(findings) == [("oversubscription", "leaf0", "leaf1", None, "")]
     assert "2.0:1" in findings.suspects[0].evidence
+    unknown = screen(measured(plan, num=8).followed_by(together), topology=leaves(8, 4))
+    assert not any(s.kind == "oversubscription" for s in unknown.suspects), "nothing is known to have run alone"
     slow_hosts = measured(plan, num=8, load=lambda f: np.full(len(f.a), 4), fault=lambda f: np.full(len(f.a), HALF))
     assert said(screen(alone.followed_by(slow_hosts), topology=leaves(8, 4))) == [], (
         "inside is slowed as well: not the trunk"
@@ -202,10 +204,14 @@ def test_two_corrupters_are_both_named_and_a_single_wrong_pair_is_neither_ends()
 
 
 def test_a_latency_there_and_back_names_the_host_but_no_direction():
-    table = measured(rounds.tournament(8), num=8, noise=0.02,
+    table = measured(rounds.tournament(8), num=8, noise=0.005,
                      fault=lambda f: where((f.a == 2) | (f.b == 2), np.log(4)))  # fmt: skip
     findings = screen(replace(table, better="lower", there_and_back=True))
     assert said(findings) == [("nic", "n2", "", 0, "either")]
+    assert (
+        findings.suspects[0].slower == pytest.approx(0.75, abs=0.01)
+        and "times as late" in findings.suspects[0].evidence
+    )
     half = table.rows(table.a < table.b)
     assert said(screen(replace(half, better="lower", there_and_back=True))) == said(findings), "one way is enough"
 

@@ -16,12 +16,12 @@ import numpy as np
 
 from reports.localise.effects import certainty, probability_bad, spread
 from reports.localise.fabric import FLOOR, MOST, SUSPECT_Z, Fabric
-from reports.localise.pairs import Bools, Floats, Ints
+from reports.localise.pairs import FAILED_SHARE, Bools, Floats, Ints, PairTable
 from reports.localise.sides import Sides
 from reports.localise.suspects import DIRECTIONS, Suspect, percent
 from reports.localise.topology import Topology
 
-DEAD = math.log(0.05)  # slower than a twentieth: next to nothing came through
+DEAD = 0.05  # of the speed: next to nothing came through
 TOO_MANY = 0.2  # share of nodes
 MIN_MANY = 4  # two faults among eight nodes are two faults
 OF_ONE_NODE = ("nic", "host", "dead", "loss", "straggler")
@@ -68,7 +68,7 @@ def node_suspects(fabric: Fabric, sides: Sides) -> list[Suspect]:
             for rail in range(rails)
         ]  # fmt: skip
         found = [whole, *(s for s in single if s and not (whole and _explains(whole, s)))]
-        suspects += [_explained(s, rails=rails, there_and_back=table.there_and_back) for s in found if s]
+        suspects += [_explained(s, table) for s in found if s]
     return suspects
 
 
@@ -121,15 +121,17 @@ def _hosts(sides: Sides) -> Ways:
     return Ways(effect=effect, z=z, sure=sure, bad=bad, num_cells=cells, num_agree=slow)
 
 
-def _explained(s: Suspect, *, rails: int, there_and_back: bool) -> Suspect:
+def _explained(s: Suspect, table: PairTable) -> Suspect:
     """The suspect with its sentence, and as `dead` where next to nothing came through."""
-    if there_and_back:
+    rails, rate = table.num_rails, table.better == "higher"
+    if table.there_and_back:
         s = replace(s, direction="either")
-    dead = math.log1p(-min(s.slower, 1 - 1e-12)) <= DEAD
+    left = max(1 - s.slower, 1e-12)  # of the speed
+    dead = left <= (DEAD if rate else 2 * FAILED_SHARE)
     subject = s.where if s.kind == "host" else f"rail {s.rail} of {s.where}" if rails > 1 else s.where
     agree = f"{s.num_agree} of {s.num_cells} flows with healthy partners agree"
-    what = f"{subject} {DIRECTIONS[s.direction]}"
-    said = f"{what} next to nothing" if dead else f"{what} {percent(s.slower)} slower than its peers"
+    slower = f"{percent(s.slower)} slower than its peers" if rate else f"{1 / left:.2f} times as late as its peers"
+    said = f"{subject} {DIRECTIONS[s.direction]} {'next to nothing' if dead else slower}"
     cause = {
         ("host", "both"): "all its rails, both ways: the host",
         ("host", "transmit"): "all its rails: the host's sending side",

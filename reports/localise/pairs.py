@@ -40,7 +40,7 @@ class PairTable:
     there_and_back: bool = False  # half a round trip: the direction cannot be told
     path: Ints | None = None  # index into paths: which spine or uplink it took; -1 unknown
     paths: tuple[str, ...] = ()
-    load: Ints | None = None  # flows over the same boundary at the same time; 1 = alone
+    load: Ints | None = None  # flows over the same boundary at the same time; 1 = alone, -1 unknown
     best: Floats | None = None  # best repetition, where value is the mean: tells loss from slowness
     retransmits: Floats | None = None  # counted by the sender during this flow
     wrong: Floats | None = None  # elements that arrived wrong

@@ -70,7 +70,7 @@ def lossy(suspects: list[Suspect], fabric: Fabric, sides: Sides, best: Sides | N
     counts = _retransmits(table, sides)
     renamed = []
     for s in suspects:
-        if s.kind not in ("nic", "host"):
+        if s.kind not in ("nic", "host", "dead"):
             renamed.append(s)
             continue
         at = [index[s.where] * rails + r for r in (range(rails) if s.rail is None else (s.rail,))]
@@ -142,8 +142,8 @@ def slow_pairs(fabric: Fabric, sides: Sides) -> list[Suspect]:
 
 def oversubscribed(fabric: Fabric, y: Floats) -> list[Suspect]:
     """Flows across leaves that are fast alone and slow together, where flows inside a leaf are not."""
-    load = fabric.load
-    if not len(load) or not load.max():
+    load = fabric.table.load
+    if load is None or not (load >= 0).any() or load[load >= 0].min() == load.max():
         return []
     across = fabric.across if fabric.across.any() else np.ones(len(y), dtype=bool)
     drop, noise, num = _drop(y, load, across)
@@ -152,17 +152,16 @@ def oversubscribed(fabric: Fabric, y: Floats) -> list[Suspect]:
     if not num or not net <= math.log(1 - UNDER_LOAD):
         return []
     z = net / max(noise / math.sqrt(num), SMALLEST_NOISE)
-    alone = middle(y[across & (load == 0)])
+    alone = middle(y[across & (load == load[load >= 0].min())])
     agree = int((y[across & (load == load.max())] <= alone + net / 2).sum())
     two = len(fabric.leaves) == 2 and fabric.across.any()
-    flows = int(np.max(fabric.table.load)) if fabric.table.load is not None else 0
     control = "flows inside a leaf are not slowed" if num_inside else "no flows inside a leaf were measured to compare"
     return [
         Suspect(
             kind="oversubscription", where=fabric.leaves[0] if two else "", peer=fabric.leaves[1] if two else "",
             slower=-math.expm1(net), z=z, num_cells=num, num_agree=agree,
             confidence=float(certainty(np.array([z]), 1)[0]) if num_inside and num >= 4 else 0.5,
-            evidence=f"{flows} flows together are {percent(-math.expm1(net))} slower each than one alone "
+            evidence=f"{int(load.max())} flows together are {percent(-math.expm1(net))} slower each than one alone "
                      f"({math.exp(-net):.1f}:1 over the boundary); {control}",
         )
     ]  # fmt: skip
@@ -170,7 +169,7 @@ def oversubscribed(fabric: Fabric, y: Floats) -> list[Suspect]:
 
 def _drop(y: Floats, load: Ints, which: Bools) -> tuple[float, float, int]:
     """How much slower these flows are under the highest load than under the lowest; noise; how many compared."""
-    alone, together = y[which & (load == 0)], y[which & (load == load.max())]
+    alone, together = y[which & (load == load[load >= 0].min())], y[which & (load == load.max())]
     if not len(alone) or not len(together):
         return 0.0, 0.0, 0
     return middle(together) - middle(alone), spread(together) + spread(alone), min(len(alone), len(together))
