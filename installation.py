@@ -33,9 +33,10 @@ OLDEST = (3, 11)
 ACCEPTED = """
 import importlib.metadata, json, re, sys
 from pip._vendor.packaging.requirements import Requirement
-seen = {re.sub(r"[-_.]+", "-", d.name).lower(): d.version for d in importlib.metadata.distributions() if d.name}
-asked = [Requirement(line) for line in sys.argv[1:]]
-refused = {r.name for r in asked if not r.specifier.contains(seen.get(r.name, "0"), prereleases=True)}
+plain = lambda name: re.sub(r"[-_.]+", "-", name).lower()
+seen = {plain(d.name): d.version for d in importlib.metadata.distributions() if d.name}
+asked = {plain(r.name): r.specifier for r in map(Requirement, sys.argv[1:])}
+refused = {name for name in asked if not asked[name].contains(seen.get(name, "0"), prereleases=True)}
 print(json.dumps(sorted(set(seen) - refused)))
 """
 
@@ -147,7 +148,7 @@ def constraints() -> str:
 def read_constraints(text: str) -> dict[str, str]:
     """Package name -> its line, without comments."""
     lines = [line.split("#")[0].strip() for line in text.splitlines()]
-    return {re.split(r"[=<>~!\[; ]", line)[0].lower(): line for line in lines if line}
+    return {re.sub(r"[-_.]+", "-", re.split(r"[=<>~!\[; ]", line)[0]).lower(): line for line in lines if line}
 
 
 def pins_without(kept: list[str], text: str) -> list[str]:
