@@ -460,6 +460,16 @@ def test_a_suspect_that_was_not_retested_stays_unconfirmed():
     assert confirmed == {"n3": (True, False), "n6": (False, True)}
 
 
+def test_a_node_that_was_not_judged_may_be_retested_and_accused_but_no_other():
+    whole = measured(rounds.tournament(8), num=8, fault=slow_sender)
+    first = screen(whole.rows((whole.a != 3) | (whole.round == 0)))
+    assert first.unjudged == ("n3",) and first.suspects == ()
+    plan = rounds.retest([3], [i for i in range(8) if i != 3])
+    assert said(confirm(first, measured(plan, num=8, fault=slow_sender))) == ONE_RAIL_ONE_WAY
+    well = played(8)
+    assert well.unjudged == () and confirm(well, measured(plan, num=8, fault=slow_sender)).accused == ()
+
+
 def test_an_uplink_and_a_rack_are_confirmed_like_hosts():
     num, leaf = 16, [i // 4 for i in range(16)]
     plan = rounds.screening(num, 4, leaf=leaf, seed=5)

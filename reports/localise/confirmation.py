@@ -2,7 +2,8 @@
 
 The re-test pairs each suspect with known-good partners, on other leaves where there are any. A suspect stays
 only where the re-test agrees in at least two pairs, and where either both tables together or the re-test alone leave
-next to no doubt. Elements that were not re-tested cannot be accused here: that would be a second screening.
+next to no doubt. Nodes that the screening could not judge may be re-tested with the suspects; nobody else can be
+accused here, for that would be a second screening.
 
     findings = screen(table, topology=topology)
     ...                                              # suites.rounds.retest says who meets whom
@@ -39,7 +40,7 @@ def confirm(findings: Findings, retest: PairTable) -> Findings:
     fresh = (np.arange(len(both)) >= len(findings.table))[examined.kept_rows]
     fresh = np.tile(fresh, 2) if both.there_and_back else fresh
     witnesses = Witnesses(analysis, np.flatnonzero(fresh), again.suspects)
-    kept = _confirmed(findings.suspects, again.suspects, witnesses)
+    kept = _confirmed(findings, again.suspects, witnesses)
     cleared = []
     for old in findings.suspects:
         if any(_same_place(old, new) for new in kept):
@@ -53,15 +54,14 @@ def confirm(findings: Findings, retest: PairTable) -> Findings:
     return replace(again, suspects=ordered(kept), cleared=ordered(cleared), retested=True)
 
 
-def _confirmed(old: tuple[Suspect, ...], now: tuple[Suspect, ...], witnesses: Witnesses) -> list[Suspect]:
-    """The suspects of both tables together that were suspects before and whose re-test agrees."""
-    nodes = {node for s in old for node in s.nodes}
+def _confirmed(before: Findings, now: tuple[Suspect, ...], witnesses: Witnesses) -> list[Suspect]:
+    """The suspects of both tables together that were suspects before, or not judged, and whose re-test agrees."""
     kept = []
     for new in now:
-        if not (set(new.nodes) & nodes if new.nodes else True) or not any(_same_place(s, new) for s in old):
+        if new.where not in before.unjudged and not any(_same_place(s, new) for s in before.suspects):
             continue
         heard = witnesses.heard(new)
-        sure = max(new.confidence, certain_among(heard, len(old)))
+        sure = max(new.confidence, certain_among(heard, len(before.suspects) + len(before.unjudged)))
         if sure >= CERTAIN and heard.agrees:
             kept.append(replace(new, confidence=sure, confirmed=True, evidence=f"{new.evidence}; {heard.said}"))
     return kept
