@@ -14,7 +14,7 @@ from datetime import date
 from pathlib import Path
 
 from benchmarks.measurement import Verdict
-from reports import compare, comparepage, junit, nightly, page, promote, proposals, prune, runs, table, trend
+from reports import compare, comparepage, junit, nightly, page, promote, proposals, prune, runs, sides, table, trend
 from reports.importers import command as importing
 from reports.judge import EXIT_CODES
 from reports.nccl_log import command as nccl_log
@@ -128,7 +128,7 @@ def compare_runs(options: argparse.Namespace) -> int:
     """Print what changed. 0: nothing is worse; 1: something is; 3: cannot say."""
     if len(options.runs) < 2:
         raise RunError("compare needs two runs: the reference, and what is compared with it")
-    before, *others = [compare.load_side(name) for name in options.runs]
+    before, *others = [sides.load_side(name) for name in options.runs]
     comparisons = [compare.compare(before, after, across=options.across) for after in others]
     print(comparepage.table(comparisons))
     if options.output:

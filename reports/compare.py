@@ -13,41 +13,24 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 import numpy as np
 
 from benchmarks.measurement import Expected
-from reports import runs
 from reports.bootstrap import FEW, Units, ratio_of_medians
-from reports.campaign import flat
-from reports.evidence import listed
-from reports.numbers import Number, numbers, title
+from reports.numbers import Number, title
 from reports.quantities import percent, quantity
-from reports.runs import RunError, StoredRun
+from reports.runs import RunError
+from reports.sides import Side, differences, environment, refuse_changed_units
 from reports.statistics import Estimate, chance, discoveries, median, robust_z
 
 SAME = 0.02
 OUTLIER = 6.0
 POSITIVE_ONLY = ("s", "B/s", "FLOP/s", "1/s")
 WORDS = ("worse", "missing", "undecided", "better", "same")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Side:
-    """One side of a comparison: repetitions of the same campaign on the same machine."""
-
-    name: str
-    runs: tuple[StoredRun, ...]
-    numbers: tuple[tuple[Number, ...], ...]  # of each run
-
-    @classmethod
-    def of(cls, name: str, *stored: StoredRun) -> Side:
-        """A side without what a comparison does not look at: records, and the samples of many units."""
-        kept = tuple(dataclasses.replace(each, measurements=()) for each in stored)
-        return cls(name=name, runs=kept, numbers=tuple(tuple(map(_light, numbers(each))) for each in stored))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,41 +94,21 @@ class Comparison:
         return "better" if "better" in counts else "same"
 
 
-def load_side(name: str) -> Side:
-    """The runs of one side. RunError where one cannot be read or two have one id."""
-    sides = [Side.of(part, runs.load(part)) for part in name.split("+")]  # the records of one run at a time
-    ids = [side.runs[0].run.id for side in sides]
-    if len(set(ids)) < len(ids):
-        raise RunError(f"{name}: the same run twice ({listed(sorted(ids))}); repetitions are runs of their own")
-    return Side(
-        name=ids[0] if len(ids) == 1 else f"{ids[0]} and {len(ids) - 1} more",
-        runs=tuple(side.runs[0] for side in sides),
-        numbers=tuple(side.numbers[0] for side in sides),
-    )
-
-
-def _light(number: Number) -> Number:
-    """A number without its samples, where there are so many units that their medians say all."""
-    if len(number.units) <= FEW:
-        return number
-    return dataclasses.replace(number, units=tuple(unit._replace(samples=()) for unit in number.units))
-
-
 def compare(before: Side, after: Side, *, across: bool = False) -> Comparison:
     """Compare two sides. RunError for what is not comparable, naming both; `across` compares all the same."""
     for a in before.runs:
         for b in after.runs:
             if a.run.id == b.run.id and a.folder.resolve() != b.folder.resolve():
                 raise RunError(f"{a.folder} and {b.folder} are two runs with one id ({a.run.id}): one is a copy")
-    _same_units(before, after)
-    strange = _not_comparable(before, after)
+    refuse_changed_units(before, after)
+    strange = differences(before, after)
     if strange and not across:
         raise RunError(f"not comparable: {'; '.join(strange)}; compare all the same with --across")
     return Comparison(
         before=before,
         after=after,
         changes=tuple(_changes(before, after)),
-        environment=tuple(_environment(before, after)),
+        environment=tuple(environment(before, after)),
         across=tuple(strange),
     )
 
@@ -153,10 +116,10 @@ def compare(before: Side, after: Side, *, across: bool = False) -> Comparison:
 def _changes(before: Side, after: Side) -> list[Change]:
     """One change per number that both sides expect."""
     a, b = _by_name(before), _by_name(after)
-    expected = {_name(e): e for e in after.runs[0].run.expected}
+    expected = {e.key: e for e in after.runs[0].run.expected}
     changes = []
     for e in before.runs[0].run.expected:
-        name = _name(e)
+        name = e.key
         if name not in expected or _exempt(e.metric, before, after):
             continue
         if name not in a or name not in b:
@@ -296,63 +259,6 @@ def _exempt(metric: str, *sides: Side) -> bool:
     return any(
         fnmatchcase(metric, x.metric) for side in sides for stored in side.runs for x in stored.cluster.exemptions
     )
-
-
-def _name(e: Expected) -> tuple[str, str]:
-    return e.key
-
-
-def _same_units(before: Side, after: Side) -> None:
-    """A metric whose unit or direction changed cannot be compared by anybody."""
-    seen = {e.metric: e for stored in before.runs for e in stored.run.expected}
-    for e in (e for stored in after.runs for e in stored.run.expected):
-        old = seen.get(e.metric)
-        if old and (old.unit, old.better) != (e.unit, e.better):
-            raise RunError(
-                f"{e.metric} changed its unit: {old.unit} ({old.better} is better) in {before.name}, "
-                f"{e.unit} ({e.better} is better) in {after.name}; measure both with one version"
-            )
-
-
-def _not_comparable(before: Side, after: Side) -> list[str]:
-    """Differences that make two sides two experiments."""
-    strange = []
-    a, b = before.runs[0].run, after.runs[0].run
-    facts = [("suite", a.suite, b.suite), ("nodes", a.nodes, b.nodes)]
-    facts += [(name, a.scope.get(name), b.scope.get(name)) for name in ("sku", "backend")]
-    strange += [f"{name} {x} against {y}" for name, x, y in facts if x != y]
-    only_a, only_b = ({_name(e) for e in x.expected} - {_name(e) for e in y.expected} for x, y in ((a, b), (b, a)))
-    shared = {e.metric for e in a.expected} & {e.metric for e in b.expected}
-    for metric in sorted(shared):
-        sets = [sorted(params for name, params in only if name == metric) for only in (only_a, only_b)]
-        if any(sets):
-            sides = [
-                f"{listed(found)} only in {side.name}"
-                for found, side in zip(sets, (before, after), strict=True)
-                if found
-            ]
-            strange.append(f"{metric}: {', '.join(sides)}")
-    return strange
-
-
-def _environment(before: Side, after: Side) -> list[tuple[str, str, str]]:
-    """Facts that differ: versions, drivers, the cluster file."""
-    a, b = (_facts(side.runs) for side in (before, after))
-    return [
-        (name, a.get(name, "not known"), b.get(name, "not known")) for name in {**a, **b} if a.get(name) != b.get(name)
-    ]
-
-
-def _facts(stored: Iterable[StoredRun]) -> dict[str, str]:
-    values: dict[str, set[str]] = defaultdict(set)
-    for each in stored:
-        values["cluster file"].add(each.run.cluster_sha256[:12])
-        values["revision"].add(each.run.revision or "unknown")
-        for environment in each.latest_environments.values():
-            for name, value in flat(environment.facts):
-                if name != "hostname":
-                    values[name].add(value)
-    return {name: listed(sorted(found)) for name, found in values.items()}
 
 
 def repeated(sides: Sequence[Side]) -> bool:

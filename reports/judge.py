@@ -21,7 +21,7 @@ from clusters.limits import Exemption, Limit, Waiver
 from reports.bounds import Judged, against, margin
 from reports.comparison import Baseline
 from reports.evidence import Attempt, Evidence, Problem, listed
-from reports.quantities import quantity
+from reports.reasons import ratio_of, told
 from reports.references import References
 
 EXIT_CODES = {"ACCEPTED": 0, "REJECTED": 1, "INCOMPLETE": 3, "CONDITIONAL": 6}
@@ -236,7 +236,7 @@ class _Judging:
         alike = [j for j in judged if j.status == worst.status != "pass"]
         evidence: dict[str, Any] = {"node": worst.node} if worst.node else {}
         if limit.of != "value":
-            evidence["of"] = _of(limit)
+            evidence["of"] = ratio_of(limit)
         if alike and len(attempt.units) > 1:
             evidence["units"] = [[j.unit, j.node, j.estimate.median] for j in alike[:LISTED_UNITS]]
             evidence["num_units"] = len(alike)
@@ -257,7 +257,7 @@ class _Judging:
             "noise": value.noise,
             "n": value.n,
             "units": len(attempt.units),
-            "reason": _reason(limit, attempt, judged[0], alike, waiver, expired),
+            "reason": told(limit, attempt, judged[0], alike, waiver, expired),
             "evidence": evidence,
         }
 
@@ -300,37 +300,3 @@ def _of_limit(limit: Limit) -> dict[str, Any]:
         "limit_source": limit.source,
         "mandatory": limit.mandatory,
     }
-
-
-def _of(limit: Limit) -> str:
-    """What the value is a ratio to, in words."""
-    return {"metric": str(limit.ratio_to), "peers": "its peers", "baseline": "the baseline"}[limit.of]
-
-
-def _reason(
-    limit: Limit,
-    attempt: Attempt,
-    worst: Judged,
-    alike: list[Judged],
-    waiver: Waiver | None,
-    expired: Waiver | None,
-) -> str:
-    """One sentence: who, how much, against what, says who."""
-    value = worst.estimate
-    ratio = f" of {_of(limit)}" if limit.of != "value" else ""
-    equal = limit.bound == "equal"
-    said = f"{worst.unit}: " if worst.unit else ""
-    said += f"{'worst sample' if equal else 'median'} {quantity(value.median, limit.unit)}{ratio} (n={value.n}), "
-    said += f"{'must be' if equal else limit.bound} {quantity(limit.value, limit.unit)}"
-    said += f" from {limit.source} [{limit.name}]"
-    if worst.status == "noisy":
-        said += f"; the limit lies inside {quantity(value.low, limit.unit)} to {quantity(value.high, limit.unit)}"
-    if worst.status == "impossible":
-        said += "; that is beyond what is physically possible: the measurement is broken"
-    if len(alike) > 1:
-        said += f"; {len(alike)} of {len(attempt.units)} units: {listed([j.unit for j in alike])}"
-    if waiver and worst.status == "waived":
-        said += f"; waived by {waiver.approver} until {waiver.expires} ({waiver.id}: {waiver.reason})"
-    if expired and worst.status == "fail":
-        said += f"; waiver {expired.id} of {expired.approver} expired on {expired.expires}"
-    return said

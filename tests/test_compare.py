@@ -14,8 +14,9 @@ from benchmarks.measurement import Subject
 from reports import comparepage, runs
 from reports.bootstrap import ratio_of_medians
 from reports.commands import main
-from reports.compare import Side, compare, load_side
+from reports.compare import compare
 from reports.runs import RunError
+from reports.sides import Side, load_side
 from tests import sample_run
 
 
