@@ -9,30 +9,46 @@ theirs, and no process has it mapped: nobody will ever remove it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
+import signal
 import socket
 import sys
+import time
 from pathlib import Path
 
 from benchmarks import scratch
 
 LAUNCH = "RACKPROOF_LAUNCH"
 MARK = LAUNCH.encode() + b"="
+PATIENCE_S = 2.0
 SHARED = ("torch_*", "nccl-*")
 
 
-def remains(token: str, *, proc: Path = Path("/proc")) -> list[str]:
-    """One line for each thing of that launch that is still here; this process and its parents do not count."""
+def remains(token: str, *, end: bool = False, proc: Path = Path("/proc")) -> list[str]:
+    """One line for each thing of that launch that is still here; this process and its parents do not count.
+
+    With `end`, its processes are ended and its scratch folder is removed, after they were noted.
+    """
     found = []
-    for pid in _marked(token, proc):
+    last = time.monotonic() + PATIENCE_S
+    while (marked := _marked(token, proc)) and time.monotonic() < last:
+        time.sleep(0.05)  # a process that is just ending is none that remains
+    for pid in marked:
         words = _read(proc / str(pid) / "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
         ports = _listening(pid, proc)
         holds = f", holds port {', '.join(map(str, ports))}" if ports else ""
         found.append(f"process {pid} ({words[:80] or 'a zombie'}){holds}")
+        if end:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
     folder = scratch.folder(token)
     if folder.exists():
         found.append(f"folder {folder}")
+        if end:
+            shutil.rmtree(folder, ignore_errors=True)
     return found + [f"shared memory {path}" for path in _shared_memory(proc)]
 
 
@@ -99,8 +115,8 @@ def _read(path: Path) -> bytes:
 
 
 def main() -> int:
-    """Print what remains on this node as one line of JSON."""
-    print(json.dumps({"node": socket.gethostname(), "remains": remains(os.environ[LAUNCH])}), flush=True)
+    """Print what remains on this node as one line of JSON, and end it."""
+    print(json.dumps({"node": socket.gethostname(), "remains": remains(os.environ[LAUNCH], end=True)}), flush=True)
     return 0
 
 

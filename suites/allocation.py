@@ -108,7 +108,7 @@ class Allocation:
             return ()
         if not any(state.gpus for state in slurm.nodes(self.hosts[:1])):
             return ()  # Slurm does not manage the GPUs here
-        return (f"--gpus-per-node={self.wish.gpus_per_node or place.ranks_per_node}", "--gpu-bind=none")
+        return (f"--gpus-per-node={self.wish.gpus_per_node or place.ranks_per_node}",)
 
 
 def hold(wish: Wish, *, environ: Mapping[str, str] = os.environ, say: Say = lambda _: None) -> Allocation:
@@ -178,11 +178,14 @@ def _inside(wish: Wish, launcher: str, why: str, job: str) -> Allocation:
 
 def _asked_for(wish: Wish, launcher: str, why: str, say: Say) -> Allocation:
     """A job of our own, by salloc, that ends with this process."""
-    known = slurm.nodes(wish.nodelist, partition=wish.partition)
-    if wish.nodelist and (
-        bad := [state.trouble for state in known if state.trouble and state.name not in wish.exclude]
-    ):
-        raise NodesError(f"{'; '.join(bad)}: no job would start there; leave it out with --exclude, or wait")
+    known = [n for n in slurm.nodes(wish.nodelist, partition=wish.partition) if n.name not in wish.exclude]
+    bad = [state.trouble for state in known if state.trouble]
+    if len(known) - len(bad) < wish.nodes:
+        raise NodesError(
+            f"{wish.nodes} node(s) wanted, {len(known) - len(bad)} of {nodes.fold(n.name for n in known)} can be had"
+            + (f" ({'; '.join(bad)})" if bad else "")
+            + ": Slurm would wait for ever; leave out what is broken with --exclude, or ask for fewer with --nodes"
+        )
     words = salloc(wish, gpus=any(state.gpus for state in known))
     say(f"asking Slurm: {shlex.join(words[:-3])}\n")
     holder = subprocess.Popen(

@@ -28,7 +28,7 @@ from benchmarks.control import ADDRESS, KEY, SILENT_S, ControlError, Message
 from benchmarks.launch import Job, Launcher
 from benchmarks.launch.checkout import ROOT
 from benchmarks.measurement import Config, encode
-from suites import arrivals, trouble
+from suites import afterstate, arrivals, trouble
 from suites.testimony import Testimony
 from suites.trouble import Peer, Trouble
 
@@ -124,10 +124,10 @@ class Launch:
         self._reap(TERM_S / 5)
 
     def leftovers(self) -> list[str]:
-        """What of ours still remains on this machine: processes by pid, the scratch folder."""
-        alive = [f"rank {p.rank}, process {p.handle.pid}" for p in self._here() if diagnosis.is_alive(p.handle)]
-        steps = [f"Slurm step {step}" for step in self.launcher.left(replace(self.job, name=self.name))]
-        return alive + steps + ([str(self._scratch)] if self._scratch.exists() else [])
+        """What of ours still remains, on every node: processes, ports, shared memory, folders, Slurm steps."""
+        job = replace(self.job, name=self.name)
+        steps = [f"Slurm step {step}" for step in self.launcher.left(job)]
+        return steps + afterstate.leftovers(job, self.launcher, self.token)
 
     @property
     def _scratch(self) -> Path:

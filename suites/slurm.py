@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 ASK_S = 30.0
 USABLE = ("IDLE", "MIXED", "ALLOCATED", "COMPLETING")
-RUNNING = ("RUNNING", "COMPLETING", "CONFIGURING")
+RUNNING = ("RUNNING", "CONFIGURING")
 
 
 class SlurmError(RuntimeError):
