@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed._functional_collectives import all_gather_tensor_autograd
+from torch.distributed import _functional_collectives as functional
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,10 @@ class Context:
 
     def gather(self, x: Tensor) -> Tensor:
         """Keys or values [batch, heads, sequence / size, width] of all ranks, in rank order along the sequence."""
-        return all_gather_tensor_autograd(x.contiguous(), gather_dim=2, group=self.group)
+        old = "all_gather_tensor_autograd"  # its name before torch 2.13
+        gather = getattr(functional, "all_gather_single_autograd", None) or getattr(functional, old)
+        gathered: Tensor = gather(x.contiguous(), gather_dim=2, group=self.group)
+        return gathered
 
 
 def head_tail(length: int, *, size: int, index: int) -> Tensor:

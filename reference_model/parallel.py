@@ -177,7 +177,7 @@ def materialise(
         if (part := getattr(model, name)) is not None:
             initialise(part.to_empty(device=device), seed=job.seed, prefix=name)
             if sharded and name != "norm":  # the norm is too small for a collective of its own
-                shard(part, job, grid, dtype=dtype)
+                shard(part, job, grid, dtype=dtype, keep=name == "head")
     for name, block in model.layers.items():
         initialise(block.to_empty(device=device), seed=job.seed, prefix=f"layers.{name}")
         model.layers[name] = checkpoint_wrapper(block) if job.recompute == "full" else block
@@ -186,21 +186,25 @@ def materialise(
         if sharded:
             shard(model.layers[name], job, grid, dtype=dtype)
     if sharded:
-        shard(model, job, grid, dtype=dtype)
+        shard(model, job, grid, dtype=dtype, keep=True)
         for module in model.modules():
             if isinstance(module, FSDPModule):
                 module.set_force_sum_reduction_for_comms(True)
                 module.set_gradient_divide_factor(1.0)
 
 
-def shard(module: nn.Module, job: Job, grid: Grid, *, dtype: torch.dtype) -> None:
-    """FSDP2 (or HSDP, where the layout keeps several copies) over one module, in place."""
+def shard(module: nn.Module, job: Job, grid: Grid, *, dtype: torch.dtype, keep: bool = False) -> None:
+    """FSDP2 (or HSDP, where the layout keeps several copies) over one module, in place.
+
+    In a pipeline, and where asked to `keep` them (the backward pass needs them first), weights stay gathered
+    between forward and backward.
+    """
     mixed = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     fully_shard(
         module,
         mesh=grid.mesh["copies", "shard"] if grid.layout.copies > 1 else grid.mesh["shard"],
         mp_policy=mixed if dtype == torch.bfloat16 else MixedPrecisionPolicy(),
-        reshard_after_forward=job.layout.pp == 1,
+        reshard_after_forward=job.layout.pp == 1 and not keep,
     )
 
 

@@ -66,6 +66,21 @@ class Trainer:
             for name, parameter in stage.module.named_parameters()
         }
 
+    def state(self) -> dict[str, Tensor]:
+        """Weights and Adam's state by names that no layout changes: torch.distributed.checkpoint saves and loads it.
+
+        The tensors are the trainer's own: loading into them resumes it, in this layout or another.
+        """
+        found: dict[str, Tensor] = {}
+        for name, parameter in self.parameters().items():
+            kept = self.optimizer.state[parameter]
+            if not kept:
+                kept["step"] = torch.zeros((), dtype=torch.float32, device=self.device)
+                kept["exp_avg"], kept["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+            found[name] = parameter.detach()
+            found.update({f"adam.{name}.{key}": value.detach() for key, value in kept.items()})
+        return found
+
     def step(self, number: int) -> Step:
         """One whole step on the tokens of step `number`."""
         self.ledger.clear()
