@@ -192,6 +192,37 @@ def test_a_load_that_is_wrong_missing_cut_or_warm_is_never_a_time(tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
+def test_everything_is_synced_when_it_is_full_and_the_manifest_comes_last(tmp_path: Path):
+    def case(world: World) -> dict[str, list[tuple[str, int]]]:
+        state, got = small_state(world), {}
+        for name, (write, _) in list(WRITERS.items())[:2]:
+            synced: list[tuple[str, int]] = []
+
+            def watched(descriptor: int, seen: list = synced, sync: Any = os.fsync) -> None:
+                sync(descriptor)
+                seen.append((str(Path(f"/proc/self/fd/{descriptor}").readlink()), os.fstat(descriptor).st_size))
+
+            with patched(os, "fsync", watched):
+                tools = Tools(staging=Staging(tmp_path))
+                checkpoint_save.save(state, tmp_path / name, world, write=write, tools=tools)
+            got[name] = synced
+        return got
+
+    for rank, answer in enumerate(on_ranks(2, case)):
+        for name, synced in answer.items():
+            folder, sizes, order = tmp_path / name, dict(synced), [path for path, _ in synced]
+            data = [*folder.glob(f"__{rank}_*"), *folder.glob(f"rank{rank}.*")]
+            assert data and all(sizes[str(p)] == p.stat().st_size for p in data)
+            if rank:
+                continue
+            assert order[0] == str(tmp_path), "the folder's own name comes first"
+            assert sizes[str(folder / ".metadata")] == (folder / ".metadata").stat().st_size
+            assert order[-3:] == [str(folder), str(folder / "MANIFEST.json.partial"), str(folder)]
+            if name == "stock" and torch.__version__.startswith("2.13"):
+                early = sizes[str(folder / ".metadata.tmp")]
+                assert early < sizes[str(folder / ".metadata")], "torch syncs it unflushed: nothing depends on that"
+
+
 def test_a_save_that_is_not_durable_is_an_error_and_the_previous_one_stays(tmp_path: Path):
     def fail(_: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
