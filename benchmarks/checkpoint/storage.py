@@ -2,7 +2,7 @@
 
 One file per rank: the bytes of its tensors one after another, without archive, pickle or checksum around each,
 written by `benchmarks.storage.aligned`. The `.metadata` file says where each tensor lies; it is synced after it
-is written (torch 2.13's own is synced while still empty). Any DCP planner works with it, resharding included.
+is written (torch 2.13 syncs its own before it is flushed). Any DCP planner works with it, resharding included.
 
     dcp.save(state, storage_writer=AlignedWriter(folder, staging), process_group=world.control)
     dcp.load(state, storage_reader=AlignedReader(folder), process_group=world.control)

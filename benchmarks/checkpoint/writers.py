@@ -59,7 +59,7 @@ def write_plain(state: State, folder: Path, world: World, tools: Tools) -> Writt
 def write_stock(state: State, folder: Path, world: World, tools: Tools) -> Written:  # noqa: ARG001 - a Write
     """DCP's own writer, one file per rank, files synced.
 
-    torch 2.13 syncs `.metadata` while it is still empty, so the first rank syncs it again here.
+    torch 2.13 syncs `.metadata` before it has flushed it, so the first rank syncs it again here.
     """
     writer = _Stock(folder, overwrite=False)
     written = _save(state, writer, world)
