@@ -160,13 +160,16 @@ def test_one_wrong_byte_names_its_link_and_direction():
     assert where[1]["got"] == where[1]["expected"] ^ 1
 
 
+LATE_S = 0.04
+
+
 def slow_links(world):
-    """Sends from rank 1 to rank 0 start 10 ms late."""
+    """Sends from rank 1 to rank 0 start late."""
     original = dist.isend
 
     def late(buffer, peer, *args, **kwargs):
         if (world.rank, peer) == (1, 0):
-            time.sleep(0.01)
+            time.sleep(LATE_S)
         return original(buffer, peer, *args, **kwargs)
 
     dist.isend = late
@@ -178,20 +181,20 @@ def slow_links(world):
 
 @pytest.mark.slow
 def test_latency_is_half_of_the_round_trip():
-    """10 ms lost on one way of two: half of it shows in both directions, and in no other pair's fastest trip."""
+    """Time lost on one way of two: half of it shows in both directions, and in no other pair's fastest trip."""
     latency, bandwidth, _ = on_ranks(3, slow_links)[0]
     fastest = {
         (a, b): min(samples)
         for a, b, samples in zip(latency.columns["a"], latency.columns["b"], latency.columns["samples"], strict=True)
     }
     slow = [fastest.pop((0, 1)), fastest.pop((1, 0))]
-    assert all(seconds >= 0.005 for seconds in slow)
-    assert max(fastest.values()) < 0.005
-    # a window of 4 messages that all start 10 ms late cannot be over sooner
+    assert all(LATE_S / 2 <= seconds < LATE_S for seconds in slow)
+    assert max(fastest.values()) < LATE_S / 2
+    # a window of 4 messages that all start late cannot be over sooner
     widest = dict(
         zip(zip(bandwidth.columns["a"], bandwidth.columns["b"], strict=True), bandwidth.columns["samples"], strict=True)
     )
-    assert max(widest[1, 0]) <= 4 * QUICK["bandwidth_sizes"][0] / 0.04
+    assert max(widest[1, 0]) <= 4 * QUICK["bandwidth_sizes"][0] / (4 * LATE_S)
 
 
 # -- flows and congestion -------------------------------------------------------------------------------------------
@@ -210,7 +213,7 @@ def test_flows_cross_the_middle_and_share_no_end(nodes, per_node):
 
 
 def crowd(world):
-    spec = Links(**{**QUICK, "passes": 2, "flows": (1, 2), "congestion": True, "congestion_trips": 200})
+    spec = Links(**{**QUICK, "passes": 2, "flows": (1, 2), "congestion": True, "congestion_trips": 40})
     measured = list(run(spec, world))
     promised = [(m.name, m.params) for m in spec.emits(world.place)]
     assert not world.is_first or [(m.metric, m.params) for m in measured] == promised
@@ -234,7 +237,7 @@ def test_flows_and_congestion_are_measured_and_verified():
     for m in factors:
         assert len(m.samples) == 2  # one per pass, another pair each
         assert len(set(m.columns["a"])) == 2
-        assert min(m.columns["trips"]) >= 200
+        assert min(m.columns["trips"]) >= 40
         for factor, alone, loaded in zip(m.samples, m.columns["alone_s"], m.columns["loaded_s"], strict=True):
             assert factor == pytest.approx(loaded / alone)
     assert {samples[0] for samples in found[-1].columns["samples"]} == {0.0}
