@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import os
+import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, datetime
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +27,7 @@ from reports.ladder import PEERS, Floats, goodness, missing
 from reports.numbers import Number, numbers, title
 from reports.runs import RunError, StoredRun
 
-VERSION = 1
+VERSION = 2
 INDEX = ".index"
 GRAY_SAMPLES = 10
 BAD = ("fail", "impossible", "waived")
@@ -46,8 +47,8 @@ class Series:
     passed: bool  # no mandatory limit failed it that night: it may serve as what others are held against
     labels: tuple[str, ...]  # of the units
     nodes: tuple[str, ...]
-    place: int  # of its arrays in the index
-    gray: bool  # whether what its samples lack is in the index
+    place: int  # where its units begin in the night's columns
+    gray: bool  # whether it is known what its samples lack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +62,7 @@ class Night:
     suite: str
     facts: dict[str, str]  # of the environment, joined where nodes differ
     series: tuple[Series, ...]
-    _file: Path
-    _cache: dict[str, Floats] = field(default_factory=dict)
+    _columns: Floats  # medians, and what samples lack: one after the other, of all units of all series
 
     @cached_property
     def by_key(self) -> dict[Key, Series]:
@@ -71,17 +71,11 @@ class Night:
 
     def medians(self, series: Series) -> Floats:
         """The median of each unit, in the order of `series.labels`."""
-        return self._array(f"m{series.place}")
+        return self._columns[0, series.place : series.place + len(series.labels)]
 
     def missing(self, series: Series) -> Floats | None:
         """What each unit's samples lack against the typical unit's (ladder.missing); None where there are too few."""
-        return self._array(f"g{series.place}") if series.gray else None
-
-    def _array(self, name: str) -> Floats:
-        if name not in self._cache:
-            with np.load(self._file) as file:
-                self._cache[name] = file[name]
-        return self._cache[name]
+        return self._columns[1, series.place : series.place + len(series.labels)] if series.gray else None
 
 
 def nights(root: Path, *, cluster: str = "", suite: str = "") -> list[Night]:
@@ -103,20 +97,22 @@ def nights(root: Path, *, cluster: str = "", suite: str = "") -> list[Night]:
 def read_night(folder: Path) -> Night:
     """One run from the index, which is made or made again first where it must be."""
     file = folder.parent / INDEX / f"{folder.name}.npz"
-    stamp = _stamp(folder)
-    head = _head(file)
-    if head is None or head["stamp"] != stamp:
-        head = _index(runs.load(folder), file, stamp)
+    stamp = stamp_of(folder)
+    head, columns = _read(file) or ({"stamp": None}, np.zeros((2, 0)))
+    if head["stamp"] != stamp:
+        head, columns = write_index(runs.load(folder), file, stamp)
     labels = [tuple(names) for names in head["labels"]]
     series = tuple(
         Series(**{**each, "key": tuple(each["key"]), "labels": labels[each["labels"]], "nodes": labels[each["nodes"]]})
         for each in head["series"]
     )
     kept = {name: head[name] for name in ("run", "cluster", "suite", "facts")}
-    return Night(folder=folder, started=datetime.fromisoformat(head["started"]), series=series, _file=file, **kept)
+    return Night(
+        folder=folder, started=datetime.fromisoformat(head["started"]), series=series, _columns=columns, **kept
+    )
 
 
-def _stamp(folder: Path) -> list[Any]:
+def stamp_of(folder: Path) -> list[int]:
     """What tells that a run changed since it was indexed."""
     sizes = []
     for name in runs.FILES:
@@ -125,23 +121,22 @@ def _stamp(folder: Path) -> list[Any]:
     return [VERSION, *sizes]
 
 
-def _head(file: Path) -> dict[str, Any] | None:
-    """The head of an index file; None where it is absent or broken (then it is made again)."""
+def _read(file: Path) -> tuple[dict[str, Any], Floats] | None:
+    """An index file; None where it is absent or broken (then it is made again)."""
     try:
         with np.load(file) as content:
-            head: dict[str, Any] = json.loads(str(content["head"]))
-            return head
-    except (OSError, ValueError, KeyError):
+            return json.loads(str(content["head"])), content["columns"]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None
 
 
-def _index(stored: StoredRun, file: Path, stamp: list[Any]) -> dict[str, Any]:
+def write_index(stored: StoredRun, file: Path, stamp: list[int]) -> tuple[dict[str, Any], Floats]:
     """Write the index of one run. RunError where that is not possible."""
     failed = {(v.config, v.metric, params_key(v.params)) for v in _bad(stored)}
     labels: dict[tuple[str, ...], int] = {}
-    arrays: dict[str, Floats] = {}
-    series = []
-    for place, n in enumerate(numbers(stored)):
+    columns: list[Floats] = []
+    series, place = [], 0
+    for n in numbers(stored):
         names = tuple(unit.label for unit in n.units), tuple(unit.node for unit in n.units)
         e = n.expected
         series.append(
@@ -151,24 +146,23 @@ def _index(stored: StoredRun, file: Path, stamp: list[Any]) -> dict[str, Any]:
                 "labels": labels.setdefault(names[0], len(labels)), "nodes": labels.setdefault(names[1], len(labels)),
             }
         )  # fmt: skip
-        arrays[f"m{place}"] = n.estimates.median
-        if (lacking := _lacking(n)) is not None:
-            arrays[f"g{place}"] = lacking
+        lacking = _lacking(n)
         series[-1]["gray"] = lacking is not None
+        columns.append(np.stack([n.estimates.median, np.zeros(len(n.units)) if lacking is None else lacking]))
+        place += len(n.units)
     head = {
         "stamp": stamp, "run": stored.run.id, "started": stored.run.started_at, "cluster": stored.run.cluster,
         "suite": stored.run.suite, "facts": _facts(stored), "series": series, "labels": list(labels),
     }  # fmt: skip
-    text = json.dumps(head)
+    text, whole = json.dumps(head), np.concatenate(columns, axis=1) if columns else np.zeros((2, 0))
     try:
         file.parent.mkdir(exist_ok=True)
         partial = file.with_suffix(f".{os.getpid()}.partial.npz")
-        np.savez(partial, allow_pickle=False, head=np.array(text), **arrays)
+        np.savez(partial, allow_pickle=False, head=np.array(text), columns=whole)
         partial.replace(file)
     except OSError as error:
         raise RunError(f"cannot write the index {file.parent}: {error.strerror}; copy the runs where you may") from None
-    written: dict[str, Any] = json.loads(text)
-    return written
+    return json.loads(text), whole
 
 
 def _lacking(number: Number) -> Floats | None:

@@ -81,25 +81,32 @@ def against_nights(series: Series, tonight: Night, before: Sequence[Night]) -> A
 
 
 def night_alarms(asked: Sequence[Asked], before: Sequence[Night], reruns: Sequence[Night]) -> list[Alarm]:
-    """Suspects of the night rung; confirmed where the re-runs see them and chance does not explain them."""
-    first = _joined(asked)
-    again = [_joined([_again(a, night, before) for a in asked]) for night in reruns]
-    real = ladder.confirmed(first, again)
-    return alarms("night", asked, lambda d: d.suspect, confirmed=real)
+    """Suspects of the night rung; confirmed where the re-runs see them and chance does not explain them.
+
+    Chance is counted apart over what units share (few series) and over what is their own (very many).
+    """
+    again = [[_again(a, night, before) for a in asked] for night in reruns]
+    shared = ladder.confirmed(_joined(asked, shared=True), [_joined(each, shared=True) for each in again])
+    own = ladder.confirmed(_joined(asked, shared=False), [_joined(each, shared=False) for each in again])
+    return alarms("night", asked, lambda d: d.suspect, confirmed=(shared, own))
 
 
 def alarms(
-    rung: str, asked: Sequence[Asked], pick: Callable[[Deviation], Bools], *, confirmed: Bools | None = None
+    rung: str,
+    asked: Sequence[Asked],
+    pick: Callable[[Deviation], Bools],
+    *,
+    confirmed: tuple[Bools, Bools] | None = None,
 ) -> list[Alarm]:
-    """What `pick` picks, as alarms; `confirmed` has one entry per series, in the order of `_joined`."""
-    found, at = [], 0
+    """What `pick` picks, as alarms; `confirmed` has an entry per series, of the shared and of the own ones."""
+    found = []
+    at = [0, 0]
     for a in asked:
-        for part in a.parts:
+        for kind, part in enumerate(a.parts):
             for i in map(int, np.flatnonzero(pick(part))):
-                place = None if part is a.shared else i
-                real = confirmed is None or bool(confirmed[at + i])
-                found.append(_alarm(rung, a.series, place, float(part.amount[i]), confirmed=real))
-            at += len(part.amount)
+                real = confirmed is None or bool(confirmed[kind][at[kind] + i])
+                found.append(_alarm(rung, a.series, i if kind else None, float(part.amount[i]), confirmed=real))
+            at[kind] += len(part.amount)
     return found
 
 
@@ -203,12 +210,13 @@ def _again(asked: Asked, rerun: Night, before: Sequence[Night]) -> Asked:
     return Asked(asked.series, nothing[0], nothing[1] if len(nothing) > 1 else None)
 
 
-def _joined(asked: Sequence[Asked]) -> Deviation:
-    """All series of a night in one row, so that chance is counted over all of them."""
-    parts = [part for a in asked for part in a.parts]
-    if not parts:
+def _joined(asked: Sequence[Asked], *, shared: bool) -> Deviation:
+    """All shared or all own series of a night in one row."""
+    parts = [a.shared if shared else a.own for a in asked]
+    known = [part for part in parts if part is not None]
+    if not known:
         return Deviation(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0, dtype=bool))
-    return Deviation(*(np.concatenate([np.ravel(part[i]) for part in parts]) for i in range(4)))
+    return Deviation(*(np.concatenate([np.ravel(part[i]) for part in known]) for i in range(4)))
 
 
 def _alarm(rung: str, series: Series, place: int | None, amount: float, *, confirmed: bool) -> Alarm:

@@ -2,23 +2,32 @@
 
     python -m pytest tests/bench_reports.py --benchmark-only
 
-Goals: judge and page of 100,000 measurements in a few seconds, the page under 2 MB. The run is made up outside
-the timing: 512 ranks with 192 numbers of 10 samples each, a tenth of the limits missed, and two pair tables.
+Goals: judge and page of 100,000 measurements in a few seconds, the page under 2 MB; a trend over 365 nights of 512
+ranks x 50 numbers under 3 s once they are indexed; two runs of 10,000 nodes x 50 numbers x 30 samples compared under
+10 s and 2 GB. Runs are made up outside the timing. RACKPROOF_BENCH_NODES and RACKPROOF_BENCH_NIGHTS set other sizes.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import os
 import random
-from datetime import date
+import resource
+import time
+from datetime import date, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks.measurement import Config, Event, Expected, Measurement, Metric, Run, Subject, encode
-from reports import page, runs
+from reports import archive, comparepage, page, runs, sides, trend
+from reports.compare import compare
 
 RANKS, NUMBERS, SAMPLES = 512, 192, 10
+NODES = int(os.environ.get("RACKPROOF_BENCH_NODES", "10000"))
+NIGHTS = int(os.environ.get("RACKPROOF_BENCH_NIGHTS", "365"))
 TODAY = date(2026, 12, 1)
 CLUSTER = """
 nodes = 64
@@ -121,3 +130,61 @@ def test_page(benchmark, folder):
     text = benchmark.pedantic(page.page, (stored, verdicts), rounds=2)
     print(f"\npage of {len(text.encode()) / 1e3:,.0f} kB")
     assert len(text.encode()) < 2e6
+
+
+def tables(folder: Path, *, units: int, samples: int, factor: float = 1.0) -> Path:
+    """A run of 50 numbers, each a table of all ranks."""
+    random = np.random.default_rng(1)
+    folder.mkdir(parents=True)
+    expected = []
+    with (folder / "measurements.jsonl").open("w") as file:
+        for i in range(50):
+            metric = Metric(name="gemm.flops", unit="FLOP/s", better="higher", params={"m": i}, per="rank")
+            expected.append(expect(metric, units))
+            level = 7e14 * factor * random.normal(1, 0.01, (units, 1))
+            rows = (level * random.normal(1, 0.005, (units, samples))).tolist()
+            file.write(
+                encode(metric.measured(columns={"rank": list(range(units)), "samples": rows}, config="c")) + "\n"
+            )
+    run = Run(
+        id=folder.name, suite="nightly", cluster="large", started_at="2026-01-01T02:00:00Z", expected=tuple(expected),
+        cluster_sha256=hashlib.sha256(CLUSTER.encode()).hexdigest(),
+        configs=(Config(id="c", benchmark="gemm", spec={}, place={}, limit_s=1.0),),
+    )  # fmt: skip
+    (folder / "run.json").write_text(encode(run) + "\n")
+    (folder / "cluster.toml").write_text(CLUSTER)
+    return folder
+
+
+def test_compare(benchmark, tmp_path):
+    folders = [
+        tables(tmp_path / name, units=NODES, samples=30, factor=factor) for name, factor in (("a", 1.0), ("b", 0.97))
+    ]
+
+    def compared() -> str:
+        return comparepage.page([compare(*(sides.load_side(str(folder)) for folder in folders))])
+
+    begin = time.process_time()
+    text = benchmark.pedantic(compared, rounds=1)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    print(
+        f"\n{NODES:,} nodes: {time.process_time() - begin:.1f} s of CPU, peak {peak:.2f} GB, page {len(text):,} bytes"
+    )
+
+
+def test_trend(benchmark, tmp_path):
+    stored = runs.load(tables(tmp_path / "one", units=512, samples=5))
+    root = tmp_path / "runs"
+    for night in range(NIGHTS):
+        folder = root / f"night-{night:03}"
+        folder.mkdir(parents=True)
+        started = (datetime.fromisoformat(stored.run.started_at) + timedelta(days=night)).isoformat()
+        run = dataclasses.replace(stored.run, id=folder.name, started_at=started)
+        (folder / "run.json").write_text(encode(run) + "\n")
+        each = dataclasses.replace(stored, run=run, folder=folder)
+        archive.write_index(each, root / archive.INDEX / f"{folder.name}.npz", archive.stamp_of(folder))
+    begin = time.process_time()
+    found = benchmark.pedantic(lambda: trend.trends(archive.nights(root), "gemm.flops", node="rank 7"), rounds=1)
+    assert len(found) == 50
+    assert len(found[0].values) == NIGHTS
+    print(f"\n{NIGHTS} nights: {time.process_time() - begin:.1f} s of CPU")

@@ -55,8 +55,13 @@ FLOOR, DRIFT_FLOOR = 0.025, 0.02
 RERUNS = 2
 
 
-def alarms(cluster: Nights, history: np.ndarray, fault: np.ndarray | float, *, rate: float = ladder.RATE) -> tuple:
-    """One night up the ladder, two confirming re-runs included: alarms on (metrics) and on (units, metrics)."""
+def alarms(
+    cluster: Nights, history: np.ndarray, fault: np.ndarray | float, *, rates: tuple[float, float] = (ladder.RATE,) * 2
+) -> tuple:
+    """One night up the ladder, two confirming re-runs included: alarms on (metrics) and on (units, metrics).
+
+    `rates` of false discoveries, of what is shared and of what is each unit's own.
+    """
     shared, own = ladder.split(history)
 
     def once() -> tuple[ladder.Deviation, ladder.Deviation]:
@@ -64,7 +69,7 @@ def alarms(cluster: Nights, history: np.ndarray, fault: np.ndarray | float, *, r
         return ladder.against_history(shared, s, floor=FLOOR), ladder.against_history(own, o, floor=FLOOR)
 
     first, again = once(), [once() for _ in range(RERUNS)]
-    return tuple(ladder.confirmed(first[i], [each[i] for each in again], rate=rate) for i in range(2))
+    return tuple(ladder.confirmed(first[i], [each[i] for each in again], rate=rates[i]) for i in range(2))
 
 
 def creeping(history: np.ndarray, pinned: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -78,7 +83,7 @@ def creeping(history: np.ndarray, pinned: np.ndarray) -> tuple[np.ndarray, np.nd
 def nights_until_found(seed: int, *, size: float, whole: bool, nights: int, per_night: float = 0.0) -> int | None:
     """On which night (0 is the first) a fault of one metric is found, on the whole cluster or on one GPU.
 
-    A cluster of 64 GPUs and 10 metrics, with the rate of false discoveries scaled as if it were 512 x 50.
+    A cluster of 64 GPUs and 10 metrics, with the rates of false discoveries scaled as if it were 512 x 50.
     """
     cluster = Nights(seed, gpus=64, metrics=10)
     history = pinned = cluster.many(ladder.HISTORY)
@@ -86,7 +91,8 @@ def nights_until_found(seed: int, *, size: float, whole: bool, nights: int, per_
     for night in range(nights):
         fault = np.zeros((64, 10))
         fault[where] = -size - per_night * (night + 1)
-        found = alarms(cluster, history, fault, rate=ladder.RATE * 640 / (GPUS * METRICS))
+        rates = ladder.RATE * 10 / METRICS, ladder.RATE * 640 / (GPUS * METRICS)
+        found = alarms(cluster, history, fault, rates=rates)
         history = np.concatenate([history, (cluster.night() + fault)[None]])[-40:]
         crept = creeping(history, pinned)
         if any(each[0][3] if whole else each[1][5, 3] for each in (found, crept)):
