@@ -24,6 +24,7 @@ BIWEIGHT = 4.685  # tuning constant, in standard deviations: 95 % efficiency
 SMALLEST_NOISE = 1e-3  # 0.1 %: two exact numbers are not infinitely sure
 MIN_CELLS = 2  # an effect seen once cannot be told from its cell
 ENOUGH = 50  # elements that tell how much healthy ones really differ
+UNSURE = -2.0  # among fifty elements one healthy one is this slow
 SPARSE = 64  # a table is sparse with more possible pairs than this per cell
 PRIOR_CELLS = 8  # the fleet's noise counts as this many cells beside a row's own
 BIWEIGHT_VARIANCE = 1.1  # variance of a biweight centre of n cells, times n / noise²
@@ -197,7 +198,10 @@ def share_below(z: Floats) -> Floats:
 
 def certainty(z: Floats, num_elements: int) -> Floats:
     """1 - the number of healthy elements expected to look this slow (Bonferroni), at least 0."""
-    sure: Floats = np.maximum(0.0, 1 - num_elements * share_below(np.nan_to_num(z)))
+    z = np.nan_to_num(z)
+    low = (z < UNSURE) | (num_elements * float(share_below(np.array(UNSURE))) < 1)  # the others are 0 for certain
+    sure = np.zeros(np.shape(z))
+    sure[low] = np.maximum(0.0, 1 - num_elements * share_below(z[low]))
     return sure
 
 

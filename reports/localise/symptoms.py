@@ -108,22 +108,24 @@ def slow_pairs(fabric: Fabric, sides: Sides) -> list[Suspect]:
     Only pairs measured at least twice count: one slow measurement is an outlier, and so are two where outliers
     are so common that two in one pair must be expected somewhere.
     """
-    table, rest = fabric.table, sides.rest
+    table, noise = fabric.table, sides.noise.scale
     code = (table.a * len(table.nodes) + table.b) * sides.num_rails + table.rail
-    cells, cell, count = np.unique(code, return_inverse=True, return_counts=True)
-    cell = cell.astype(np.int64)
+    cells, count = np.unique(code, return_counts=True)
+    again = count * sides.weight >= 2
+    cells, count = cells[again], count[again]
+    if not len(cells):
+        return []
+    everything = np.sort(sides.rest)
+    cell = np.minimum(np.searchsorted(cells, code), len(cells) - 1)
+    repeated = cells[cell] == code
+    cell, rest = cell[repeated], sides.rest[repeated]
     effect = upper_median(rest, cell, len(cells))
-    noise = sides.noise.scale
     z = effect * np.sqrt(count * sides.weight) / max(noise, spread(effect))
-    flagged = (count * sides.weight >= 2) & (effect <= -FLOOR)
     odds = sides.weight * sides.noise.log_odds(rest, effect[cell])
-    num_repeated = int((count >= 2).sum())
-    often = (np.searchsorted(np.sort(rest), effect / 2) + 1) / (len(rest) + 1)  # any flow as slow as that
-    sure = np.minimum(
-        probability_bad(sums(odds, cell, len(cells)), count, noise),
-        certainty(np.where(flagged, z, 0.0), num_repeated),
-    )
-    sure = np.minimum(sure, 1 - num_repeated * often ** (count * sides.weight))
+    often = (np.searchsorted(everything, effect / 2) + 1) / (len(everything) + 1)  # any flow as slow as that
+    sure = np.minimum(probability_bad(sums(odds, cell, len(cells)), count, noise), certainty(z, len(cells)))
+    sure = np.minimum(sure, 1 - len(cells) * often ** (count * sides.weight))
+    flagged = effect <= -FLOOR
     suspects = []
     for at in np.flatnonzero(flagged & (sure >= CERTAIN)).tolist():
         pair, rail = divmod(int(cells[at]), sides.num_rails)
