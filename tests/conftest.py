@@ -55,7 +55,20 @@ def lacks_chromium() -> str:
     return "" if any(map(shutil.which, CHROMIUM)) else "it needs a browser: apt-get install chromium"
 
 
-LACKS = {"root": lacks_root, "slurm": lacks_slurm, "chromium": lacks_chromium}
+def lacks_mpi() -> str:
+    """Why no mpirun can be tried here; "" where it can."""
+    return "" if shutil.which("mpirun") else "it needs mpirun: apt-get install openmpi-bin"
+
+
+def lacks_sshd() -> str:
+    """Why no sshd can be started on the nodes of a bed; "" where it can."""
+    missing = [tool for tool in ("sshd", "ssh", "ssh-keygen") if not shutil.which(tool, path=search_path())]
+    return lacks_root() or (f"it needs {', '.join(missing)}: apt-get install openssh-server" if missing else "")
+
+
+LACKS = {
+    "root": lacks_root, "slurm": lacks_slurm, "chromium": lacks_chromium, "mpi": lacks_mpi, "sshd": lacks_sshd,
+}  # fmt: skip
 
 
 def search_path() -> str:
