@@ -150,15 +150,15 @@ def rotate(x: Tensor, places: Places) -> Tensor:
 
 
 def initialise(module: nn.Module, *, seed: int, prefix: str = "") -> None:
-    """Fill parameters in place from their names and `seed` alone: every layout starts from the same weights.
+    """Fill parameters in place from names and `seed` alone: every layout and type starts from the same weights.
 
-    Norms are 1, everything else normal with standard deviation 0.02. A DTensor takes its own slice of the
-    whole tensor, which is drawn on the device one parameter at a time. Meta tensors stay as they are.
+    Norms are 1, everything else normal with standard deviation 0.02, drawn in float32. A DTensor takes its own
+    slice of the whole tensor, which is drawn on the device one parameter at a time. Meta tensors stay as they are.
     """
     for name, parameter in module.named_parameters(prefix=prefix):
         if parameter.is_meta:
             continue
-        whole = torch.empty(parameter.shape, dtype=parameter.dtype, device=parameter.device)
+        whole = torch.empty(parameter.shape, dtype=torch.float32, device=parameter.device)
         if "norm" in name:
             whole.fill_(1.0)
         else:

@@ -96,6 +96,17 @@ class TestFourRanks:
         assert all(0.0 < share < 1.0 for share in bubble["samples"])
         assert 0.0 < bubble["notes"]["predicted"] < 1.0
 
+    def test_a_seeded_run_repeats_bit_for_bit(self, measured):
+        one, two = (measured[case, "training.step.time"]["notes"]["losses"] for case in ("right", "again"))
+        assert one == two
+        assert one[-1] < one[0]
+
+    def test_the_mixed_precision_path_is_proven_on_its_own(self, measured):
+        exact, rough = measured["bf16", "training.gradient_error"]["notes"]["proofs"]
+        assert exact.startswith("in float64")
+        assert rough.startswith("in bfloat16")
+        assert measured["bf16", "training.step.time"]["outcome"] == "ok"
+
     def test_a_wrong_step_is_found_and_its_speed_is_not_reported(self, measured):
         """Planted: the loss of a micro-batch is averaged over its own tokens, not over the step's."""
         assert measured["averaged twice", "training.loss_error"]["samples"][0] == pytest.approx(3.0)
@@ -128,13 +139,15 @@ def measure(rank: int, port: int) -> None:
     honest = Trainer._loss, Trainer.gradients
     plants = {
         "right": {},
+        "again": {},
+        "bf16": {},
         "averaged twice": {"_loss": lambda self, *pair: honest[0](self, *pair) * self.job.micro_batches},
         "no embedding gradient": {"gradients": lambda self: changed(honest[1](self), "embedding.weight", 0.0)},
         "nan": {"gradients": lambda self: changed(honest[1](self), "norm.weight", float("nan"))},
     }
     for case, plant in plants.items():
         Trainer._loss, Trainer.gradients = plant.get("_loss", honest[0]), plant.get("gradients", honest[1])
-        for m in run(Training(sequence=32, steps=3, warmup=1), world):
+        for m in run(Training(sequence=32, steps=3, warmup=1, dtype="bf16" if case == "bf16" else "fp32"), world):
             line = {"case": case, "metric": m.metric, "samples": m.samples, "outcome": m.outcome, "reason": m.reason}
             print(json.dumps({**line, "notes": m.notes}), flush=True)
 
