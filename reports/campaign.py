@@ -26,6 +26,7 @@ class Error:
     config: str
     attempt: int
     stack: str
+    log: str  # the folder of its launch's output, in the run folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +93,7 @@ def _error(event: Event) -> Error:
         config=str(detail.get("config") or f"launch {detail.get('launch', '')}"),
         attempt=int(detail.get("attempt") or 1),
         stack=str(detail.get("stack") or ""),
+        log=f"logs/launch-{detail['launch']}" if "launch" in detail else "",
     )
 
 

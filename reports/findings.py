@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import NamedTuple
 
 from benchmarks.measurement import STATUSES, Verdict
@@ -19,6 +20,7 @@ from reports.quantities import param, percent, quantity
 
 SIGNS = {"floor": "≥", "ceiling": "≤", "equal": "="}
 UNPROVEN = ("impossible", "error", "missing")
+GRAVITY = ("fail", *UNPROVEN, "noisy", "waived", "no_baseline", "not_applicable", "pass")
 
 
 class Trouble(NamedTuple):
@@ -83,6 +85,60 @@ class Findings:
         }
         order = (*STATUSES[1:], "advisory", "pass")
         return {status: counts[status] for status in order if counts.get(status)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Criterion:
+    """One limit of the cluster file with everything it judged."""
+
+    limit: str
+    metric: str  # the metrics it judged
+    bound: str
+    source: str
+    mandatory: bool
+    worst: Verdict
+    passed: int
+    judged: int
+
+
+def criteria(verdicts: Iterable[Verdict]) -> list[Criterion]:
+    """What the run was held against: each limit once, with its worst verdict; the failed ones first."""
+    by: dict[str, list[Verdict]] = defaultdict(list)
+    for v in verdicts:
+        if v.limit:
+            by[v.limit].append(v)
+    found = []
+    for name, group in by.items():
+        worst = min(group, key=lambda v: (GRAVITY.index(v.status), effect(v)))
+        found.append(
+            Criterion(
+                limit=name,
+                metric=_pattern({v.metric for v in group})
+                + (f" of {worst.evidence['of']}" if "of" in worst.evidence else ""),
+                bound=limit_text(worst),
+                source=worst.limit_source,
+                mandatory=worst.mandatory,
+                worst=worst,
+                passed=sum(v.status == "pass" for v in group),
+                judged=len(group),
+            )
+        )
+    return sorted(found, key=lambda c: (not c.mandatory, GRAVITY.index(c.worst.status), c.limit))
+
+
+def _pattern(metrics: set[str]) -> str:
+    """One name, or what several have in common at both ends."""
+    if len(metrics) == 1:
+        return next(iter(metrics))
+    begin = _shared(metrics)
+    end = _shared({name[len(begin) :][::-1] for name in metrics})[::-1]
+    return f"{begin}*{end}"
+
+
+def _shared(names: set[str]) -> str:
+    """The characters with which all names begin."""
+    columns = zip(*names, strict=False)
+    return "".join(column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns))
 
 
 def effect(v: Verdict) -> tuple[float, str]:

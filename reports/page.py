@@ -70,6 +70,7 @@ def page(stored: StoredRun, verdicts: Sequence[Verdict]) -> str:
         reasons=reasons,
         warnings=stored.warnings,
         found=found,
+        criteria=findings.criteria(verdicts),
         families=families(stored, verdicts),
         course=(how := course(stored)),
         timeline=charts.timeline(how.spans, total=how.total_s, what="launches and batches of the run over time")

@@ -310,6 +310,7 @@ def events(s: Sample) -> list[Event]:
                             "reason": "rank 11 on gpu-a07-2 died: SIGBUS",
                             "stack": stack,
                             "log": "bus error\n",
+                            "launch": number,
                         },
                     )
                 )

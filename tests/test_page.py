@@ -16,7 +16,7 @@ from reports import charts, junit, page, quantities, runs, table
 from reports.campaign import course, shared_facts
 from reports.charts import Line, Point
 from reports.commands import main
-from reports.findings import Findings
+from reports.findings import Findings, criteria
 from reports.statistics import Estimate
 from tests import sample_run
 
@@ -107,6 +107,18 @@ def test_errors_are_shown_with_where_they_were_but_never_a_log(html):
     assert "rank 11 on gpu-a07-2 died: SIGBUS" in html
     assert "dist.broadcast(buffer, src=0)" in html
     assert "bus error" not in html
+    assert "its output is in logs/launch-2" in html
+
+
+def test_every_limit_is_listed_with_its_source_and_worst_verdict(html, verdicts):
+    rows = criteria(verdicts)
+    assert {c.limit for c in rows} == {v.limit for v in verdicts if v.limit}
+    assert [c.mandatory for c in rows] == sorted((c.mandatory for c in rows), reverse=True)
+    wire = next(c for c in rows if c.limit == "wire")
+    assert (wire.worst.status, wire.worst.metric) == ("fail", "collectives.all_reduce.busbw")
+    assert (wire.passed, wire.judged, wire.metric) == (2, 4, "collectives.*.busbw")
+    section = html[html.index('id="criteria"') :]
+    assert all(c.source in section for c in rows if "'" not in c.source)
 
 
 def test_what_passed_only_when_tested_again_stays_in_sight(html, stored, verdicts):
