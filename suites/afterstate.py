@@ -28,7 +28,7 @@ def leftovers(job: Job, launcher: Launcher, token: str) -> list[str]:
     if not job.hosts:
         return [f"{what} on this machine" for what in remains.remains(token, end=True)]
     asking = replace(
-        job, place=Place(nodes=len(job.hosts)), module="benchmarks.remains", options=(),
+        job, place=Place(nodes=len(job.hosts)), module="benchmarks.remains",
         log_dir=str(Path(job.log_dir) / "after"), env={**job.env, remains.LAUNCH: token},
     )  # fmt: skip
     answers = {}
