@@ -17,6 +17,7 @@ from pathlib import Path
 
 from benchmarks import remains
 from benchmarks.launch import Job, Launcher
+from benchmarks.launch.checkout import ROOT
 from benchmarks.spec import Place
 
 LIMIT_S = 30.0
@@ -29,7 +30,7 @@ def leftovers(job: Job, launcher: Launcher, token: str) -> list[str]:
         return [f"{what} on this machine" for what in remains.remains(token, end=True)]
     asking = replace(
         job, place=Place(nodes=len(job.hosts)), module="benchmarks.remains",
-        log_dir=str(Path(job.log_dir) / "after"), env={**job.env, remains.LAUNCH: token},
+        log_dir=str(Path(job.log_dir) / "after"), env={**job.env, "PYTHONPATH": ROOT, remains.LAUNCH: token},
     )  # fmt: skip
     answers = {}
     for text in ANSWER.findall(_ask(asking, launcher)):
