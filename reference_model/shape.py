@@ -66,6 +66,14 @@ class Shape:
         square = 12 * self.layers * self.dim * sequence
         return 6.0 * self.matmul_parameters + (square / 2 if causal else square)
 
+    def recomputed_flops_per_token(self, sequence: int) -> float:
+        """FLOPs of one token that full recomputation adds: what the hardware executes beside the model's own.
+
+        Each block's forward pass without its last product (torch's checkpoint stops there), causal attention.
+        """
+        products = 2.0 * self.layers * (self.block_matmul_parameters - self.dim * self.ffn)
+        return products + 2.0 * self.layers * self.dim * sequence
+
     def cut(self, layers: int) -> Shape:
         """The same model with fewer layers: each keeps its full size, and the label says so."""
         whole = self.of_layers or self.layers

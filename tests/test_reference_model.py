@@ -35,6 +35,7 @@ class TestShape:
         assert shape.parameters == 70_553_706_496
         assert shape.flops_per_token(8192) == pytest.approx(449.22e9, rel=1e-4)
         assert shape.flops_per_token(8192, causal=False) == pytest.approx(481.43e9, rel=1e-4)
+        assert shape.flops_per_token(8192) + shape.recomputed_flops_per_token(8192) == pytest.approx(559.28e9, rel=1e-4)
 
     @pytest.mark.parametrize("name", SHAPES)
     def test_parameters_are_those_of_the_model_that_is_built(self, name):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -39,6 +40,17 @@ def run(spec: Training, world: World) -> Iterator[Measurement]:
         proofs.append(prove(gate_job(job), grid, world, dtype=dtype))
     yield from proven(spec, world, proofs)
     yield from timed(spec, world, job, grid, proofs)
+
+
+def flops_per_step(job: Job) -> dict[str, Any]:
+    """One step's FLOPs on all ranks, in each convention; the metric counts the first."""
+    model, full = (job.tokens * job.shape.flops_per_token(job.sequence, causal=c) for c in (True, False))
+    again = job.tokens * job.shape.recomputed_flops_per_token(job.sequence) if job.recompute == "full" else 0.0
+    return {
+        "model, causal": model,
+        "model, full attention": full,
+        "executed, causal": model + again,
+    }
 
 
 def refuse_what_cannot_fit(job: Job, world: World) -> None:
@@ -84,17 +96,20 @@ def timed(spec: Training, world: World, job: Job, grid: Grid, proofs: list[Proof
 def reported(metrics: dict[str, Metric], timing: Timing, world: World) -> Iterator[Measurement]:
     """The measurements that timed steps amount to."""
     job, slowest, everyone = timing.job, timing.slowest, world.all()
-    flops = job.tokens * job.shape.flops_per_token(job.sequence)
-    yield metrics["step.time"].measured(
-        *slowest, subject=everyone, notes={"losses": timing.losses, "split": timing.split},
-        columns={"rank": list(range(world.size)), "median_s": [statistics.median(own) for own in timing.times]},
-    )  # fmt: skip
+    columns: dict[str, list[Any]] = {
+        "rank": list(range(world.size)),
+        "median_s": [statistics.median(own) for own in timing.times],
+    }
+    plan = timing.predicted() if job.layout.pp > 1 else None
+    notes: dict[str, Any] = {"losses": timing.losses, "split": timing.split}
+    if all(timing.peak_bytes):
+        columns["peak_bytes"] = timing.peak_bytes
+        alive = enumerate(plan.alive if plan else (1,))
+        notes["predicted_bytes"] = [memory_of(job, r, alive=n).total for r, n in alive]  # by pipeline rank
+    yield metrics["step.time"].measured(*slowest, subject=everyone, notes=notes, columns=columns)
     yield metrics["tokens_rate"].measured(*(job.tokens / s for s in slowest), subject=everyone)
-    yield metrics["flops"].measured(
-        *(flops / s for s in slowest), subject=everyone,
-        notes={"flops_per_step": flops, "convention": "all ranks; causal attention; recomputation not counted"},
-    )  # fmt: skip
-    if "bubble" in metrics:
-        plan = timing.predicted()
+    flops, conventions = job.tokens * job.shape.flops_per_token(job.sequence), flops_per_step(job)
+    yield metrics["flops"].measured(*(flops / s for s in slowest), subject=everyone, notes=conventions)
+    if plan:
         notes = {"predicted": plan.bubble, "residual": statistics.median(timing.bubbles) - plan.bubble}
         yield metrics["bubble"].measured(*timing.bubbles, subject=everyone, notes=notes)

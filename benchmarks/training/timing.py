@@ -36,6 +36,7 @@ class Timing:
     times: list[list[float]]  # seconds, [rank][step]
     spans: list[list[Spans]]  # [rank][step]
     losses: list[float]  # of every step, those before the timed ones too
+    peak_bytes: list[int]  # most memory that torch allocated, by rank; 0 on a CPU
 
     @property
     def slowest(self) -> list[float]:
@@ -87,10 +88,16 @@ def time_steps(job: Job, grid: Grid, world: World, *, dtype: torch.dtype, warmup
     """Train `warmup` steps, then time `steps`. Every rank calls it and gets the same answer."""
     trainer = Trainer(job, grid, world.device, dtype=dtype)
     losses = [trainer.step(number).loss for number in range(warmup)]
+    if world.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(world.device)
     times, spans, numbers = [], [], iter(range(warmup, warmup + steps))
     for _ in range(steps):
         world.barrier()
         times.append(world.timed(lambda: losses.append(trainer.step(next(numbers)).loss)))
         spans.append(trainer.ledger.seconds())
-    everyone = world.gather((times, spans))
-    return Timing(job=job, times=[t for t, _ in everyone], spans=[s for _, s in everyone], losses=losses)
+    peak = torch.cuda.max_memory_allocated(world.device) if world.device.type == "cuda" else 0
+    everyone = world.gather((times, spans, peak))
+    return Timing(
+        job=job, losses=losses, times=[own for own, _, _ in everyone], spans=[own for _, own, _ in everyone],
+        peak_bytes=[own for _, _, own in everyone],
+    )  # fmt: skip
