@@ -26,6 +26,8 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 from benchmarks.checkpoint.state import State
 from benchmarks.world import World
 
+END_S = 10.0  # for the process to end
+
 
 class Background:
     """The saving process of this rank, and the shared memory it writes from."""
@@ -49,9 +51,14 @@ class Background:
         return self._save(state.by_name, writer, world)
 
     def close(self) -> None:
-        """End the process and free the shared memory."""
+        """End the process, for certain, and free the shared memory."""
         self._stager.close()
-        executor._CHECKPOINT_PROCESS = None  # its destructor tells the process to end, and waits
+        process = executor._CHECKPOINT_PROCESS._save_process if executor._CHECKPOINT_PROCESS else None
+        executor._CHECKPOINT_PROCESS = None  # its destructor tells the process to end, waits 5 s, and terminates it
+        if process:
+            process.join(timeout=END_S)
+            process.kill()  # nothing happens where it has ended
+            process.join()
 
     def _save(self, tensors: dict[str, Any], writer: StorageWriter, world: World) -> float:
         begin = time.perf_counter()
