@@ -30,7 +30,8 @@ SHARED = ("torch_*", "nccl-*")
 def remains(token: str, *, end: bool = False, proc: Path = Path("/proc")) -> list[str]:
     """One line for each thing of that launch that is still here; this process and its parents do not count.
 
-    With `end`, its processes are ended and its scratch folder is removed, after they were noted.
+    With `end`, its processes are ended after they were noted, and its scratch folder is removed before it is looked for:
+    ranks that were ended cannot remove it themselves.
     """
     found = []
     last = time.monotonic() + PATIENCE_S
@@ -45,10 +46,10 @@ def remains(token: str, *, end: bool = False, proc: Path = Path("/proc")) -> lis
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     folder = scratch.folder(token)
+    if end:
+        shutil.rmtree(folder, ignore_errors=True)
     if folder.exists():
         found.append(f"folder {folder}")
-        if end:
-            shutil.rmtree(folder, ignore_errors=True)
     return found + [f"shared memory {path}" for path in _shared_memory(proc)]
 
 
