@@ -30,8 +30,8 @@ SHARED = ("torch_*", "nccl-*")
 def remains(token: str, *, end: bool = False, proc: Path = Path("/proc")) -> list[str]:
     """One line for each thing of that launch that is still here; this process and its parents do not count.
 
-    With `end`, its processes are ended after they were noted, and its scratch folder is removed before it is looked for:
-    ranks that were ended cannot remove it themselves.
+    With `end`, its processes are ended after they were noted, and its scratch folder is removed before it is looked
+    for: ranks that were ended cannot remove it themselves.
     """
     found = []
     last = time.monotonic() + PATIENCE_S
