@@ -12,7 +12,7 @@ import os
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -107,9 +107,13 @@ def read_night(folder: Path) -> Night:
         for each in head["series"]
     )
     kept = {name: head[name] for name in ("run", "cluster", "suite", "facts")}
-    return Night(
-        folder=folder, started=datetime.fromisoformat(head["started"]), series=series, _columns=columns, **kept
-    )
+    return Night(folder=folder, started=_moment(head["started"]), series=series, _columns=columns, **kept)
+
+
+def _moment(text: str) -> datetime:
+    """A time of a record; one without a zone is UTC, as all records are written."""
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def stamp_of(folder: Path) -> list[int]:

@@ -75,13 +75,17 @@ def _goodness(limit: Limit, value: Floats) -> Floats:
 
 
 def _sides(limit: Limit, values: Estimates) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Which units lie wholly beyond the bound, and of which the bound lies inside the interval."""
+    """Which units lie wholly beyond the bound, and which cannot be told.
+
+    Undecided is a unit whose interval holds the bound. What physics allows asks whether the measurement is sound,
+    not how good the unit is: there a noisy end beyond the bound proves nothing, and only the median counts.
+    """
     if limit.bound == "equal":
         off = np.maximum(np.abs(values.low - limit.value), np.abs(values.high - limit.value))
         return off > limit.tolerance, np.zeros(len(off), dtype=bool)
     if limit.bound == "floor":
-        return values.high < limit.value, values.low < limit.value
-    return values.low > limit.value, values.high > limit.value
+        return values.high < limit.value, (values.median if limit.physical else values.low) < limit.value
+    return values.low > limit.value, (values.median if limit.physical else values.high) > limit.value
 
 
 def _extremes(limit: Limit, attempt: Attempt) -> Estimates:

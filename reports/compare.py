@@ -72,6 +72,7 @@ class Comparison:
     changes: tuple[Change, ...]  # worst first
     environment: tuple[tuple[str, str, str], ...]  # (fact, before, after) where they differ
     across: tuple[str, ...]  # what was not comparable, and compared all the same
+    partial: tuple[str, ...]  # runs that are not whole
 
     def of(self, word: str) -> list[Change]:
         """The changes of one kind, largest first."""
@@ -110,6 +111,7 @@ def compare(before: Side, after: Side, *, across: bool = False) -> Comparison:
         changes=tuple(_changes(before, after)),
         environment=tuple(environment(before, after)),
         across=tuple(strange),
+        partial=tuple(f"{r.run.id} never ended" for side in (before, after) for r in side.runs if not r.ended),
     )
 
 

@@ -61,6 +61,7 @@ def table(comparisons: Sequence[Comparison]) -> str:
         counts = ", ".join(f"{n} {word}" for word, n in c.counts.items())
         parts.append(f"{c.after.name} against {c.before.name}: {c.word.upper()} ({counts or 'nothing in common'})")
         parts += [f"compared all the same: {difference}" for difference in c.across]
+        parts += [f"not a whole run: {said}" for said in c.partial]
         if c.environment:
             head = ("differs", c.before.name, c.after.name)
             parts.append(tabulate(c.environment, headers=head, tablefmt="simple", disable_numparse=True))

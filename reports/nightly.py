@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -23,6 +23,7 @@ from tabulate import tabulate
 from benchmarks.measurement import Verdict
 from reports import ladder, runs
 from reports.archive import nights, read_night
+from reports.evidence import listed
 from reports.findings import Findings
 from reports.pins import pinned
 from reports.quantities import percent
@@ -58,13 +59,14 @@ class Report:
     refuted: tuple[Alarm, ...]  # the re-runs did not see them
     improved: tuple[Alarm, ...]
     unbased: int  # numbers with too few comparable nights
+    partial: tuple[str, ...]  # why the run itself is not whole
     again: str  # the command that measures the suspects again
 
     @property
     def unsure(self) -> list[str]:
         """Why nothing can be said for sure; empty where it can."""
         found = self.findings
-        reasons = [f"{len(t.verdicts)} {t.status}: {t.reason}" for t in found.troubles]
+        reasons = [*self.partial, *(f"{len(t.verdicts)} {t.status}: {t.reason}" for t in found.troubles)]
         if found.noisy:
             reasons.append(f"{len(found.noisy)} too noisy to decide")
         if self.suspects:
@@ -103,8 +105,19 @@ def nightly(stored: StoredRun, verdicts: Sequence[Verdict], root: Path, *, again
         refuted=unproven if reruns else (),
         improved=tuple(alarms("night", asked, lambda d: d.improved)),
         unbased=sum(not a.shared.known.any() for a in asked),
+        partial=tuple(_partial(stored)),
         again=f"pytest {' '.join(tests)} --cluster {tonight.cluster} --suite {tonight.suite}" if tests else "",
     )
+
+
+def _partial(stored: StoredRun) -> Iterator[str]:
+    """Why a run is not whole, whatever its numbers are."""
+    if not stored.ended:
+        yield "the run never ended"
+    if not stored.selected_all:
+        yield "some checks were deselected"
+    if stored.broken_checks:
+        yield f"failed as a check: {listed(stored.broken_checks)}"
 
 
 def _grouped(found: Sequence[Alarm]) -> list[Group]:

@@ -155,6 +155,13 @@ def test_what_changed_around_them_comes_first(folder):
     assert "<script" not in html
 
 
+def test_a_run_that_never_ended_is_named(folder):
+    comparison = compare(side(folder / "a1"), side(folder / "b1", events=()))
+    assert comparison.partial == ("b1 never ended",)
+    assert "b1 never ended" in comparepage.page([comparison])
+    assert "b1 never ended" in comparepage.table([comparison])
+
+
 def test_hostile_names_stay_text(folder):
     a = side(folder / "a1")
     bad = dataclasses.replace(a, name="<script>x</script>")

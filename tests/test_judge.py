@@ -92,7 +92,11 @@ def only(found):
         ((2.0, 2.6), {"equal": 2.0, "tolerance": 0.5}, "fail"),
         ((1.4, 2.0), {"equal": 2.0, "tolerance": 0.5}, "fail"),
         ((9, 10, 11), {"ceiling": 8.0, "physical": True}, "impossible"),
-        ((9, 10, 11), {"ceiling": 10.5, "physical": True}, "noisy"),
+        ((9, 10, 11), {"ceiling": 10.5, "physical": True}, "pass"),
+        ((9, 10, 11), {"ceiling": 9.5, "physical": True}, "noisy"),
+        ((9, 10, 11), {"floor": 9.5, "physical": True}, "pass"),
+        ((9, 10, 11), {"floor": 10.5, "physical": True}, "noisy"),
+        ((9, 10, 11), {"floor": 11.5, "physical": True}, "impossible"),
         ((9, 10, 11), {"ceiling": 12.0, "physical": True}, "pass"),
     ],
 )

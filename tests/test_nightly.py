@@ -14,7 +14,7 @@ from reports import archive, pins, proposals, prune, runs, trend
 from reports.commands import main
 from reports.nightly import nightly
 from reports.runs import RunError
-from tests.made_up_nights import CLUSTER, write
+from tests.made_up_nights import CLUSTER, rewrite_head, write
 
 TODAY = date(2026, 12, 1)
 
@@ -95,6 +95,17 @@ def test_what_is_missing_is_never_nothing_new(history):
     found = report(write(history, 12, without=("checkpoint.save.time",)))
     assert found.status == 3
     assert any("missing" in reason for reason in found.unsure)
+
+
+def test_a_run_that_never_ended_cannot_say_and_time_zones_do_not_matter(history):
+    tonight = write(history, 12)
+    lines = (tonight / "events.jsonl").read_text().splitlines()
+    (tonight / "events.jsonl").write_text(lines[0] + "\n")
+    rewrite_head(tonight, started_at="2026-11-13T11:00:00+09:00")
+    found = report(tonight)
+    assert (found.status, found.history, found.partial) == (3, 12, ("the run never ended",))
+    rewrite_head(tonight, started_at="2026-11-13T02:00:00")
+    assert report(tonight).history == 12
 
 
 def test_below_a_hard_limit_is_a_regression_on_any_night(history):
