@@ -4,17 +4,18 @@
 slow, each with the reason and the cure, before a rank starts. What it accepts is held against a single
 process by the tests. It knows neither torch nor devices, so that a plan costs nothing.
 
->>> Job(shape=shape_of("tiny"), layout=Layout.parse("tp2,pp2,dp1"), sequence=128).batch
+>>> Job(shape=SHAPES["tiny"], layout=Layout.parse("tp2,pp2,dp1"), sequence=128).batch
 8
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from reference_model.layout import Layout
-from reference_model.shape import Shape, shape_of
+from reference_model.shape import Shape
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "looped-bfs", "zero-bubble", "zbv", "dualpipev")
 SINGLE = ("gpipe", "1f1b")  # one stage a rank
@@ -118,8 +119,8 @@ class Job:
             yield f"{self.schedule} needs several stages a rank; use stages_per_rank 2"
         if self.schedule in V_SHAPED and self.stages_per_rank != 2:
             yield f"{self.schedule} has exactly two stages a rank; use stages_per_rank 2"
-        if self.schedule in ("interleaved", "zero-bubble") and m > pp and m % pp:
-            yield f"{self.schedule} works through rounds of {pp} micro-batches; use a multiple of {pp}, not {m}"
+        if self.schedule in ("interleaved", "zero-bubble") and m % max(1, m // pp):
+            yield f"{self.schedule} works through equal rounds of micro-batches; use a multiple of {pp}, not {m}"
         if self.schedule in SPLIT_BACKWARD and self.compile:
             yield f"{self.schedule} splits the backward pass, which compiled blocks forbid; use 1f1b or interleaved"
         if self.schedule in SPLIT_BACKWARD and self.recompute != "none":
@@ -140,8 +141,4 @@ def gate_job(job: Job, *, sequence: int = 32) -> Job:
         name=f"{job.shape.name} gate", layers=min(job.shape.layers, 2 * job.stages), dim=32 * tp, heads=4 * tp,
         kv_heads=2 * tp, ffn=48 * tp, vocab=128 * tp, rope_theta=job.shape.rope_theta,
     )  # fmt: skip
-    fields = {name: getattr(job, name) for name in job.__dataclass_fields__}
-    return Job(**{**fields, "shape": shape, "sequence": sequence * tp * job.layout.cp, "micro_batch": 1})
-
-
-__all__ = ["SCHEDULES", "Job", "gate_job", "shape_of"]
+    return dataclasses.replace(job, shape=shape, sequence=sequence * tp * job.layout.cp, micro_batch=1)

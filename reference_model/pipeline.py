@@ -4,7 +4,7 @@
 stage and finds the step, the bubble and how many micro-batches are alive at once. Nothing runs: neither
 ranks nor tensors. Overlap of a forward with a backward (DualPipeV) is played one after the other.
 
->>> job = Job(shape=shape_of("70b"), layout=Layout.parse("pp4"), sequence=8192, micro_batches=8)
+>>> job = Job(shape=SHAPES["70b"], layout=Layout.parse("pp4"), sequence=8192, micro_batches=8)
 >>> round(simulate(job, orders(job), Costs.even(job.stages)).bubble, 4)       # (p - 1) / (m + p - 1)
 0.2727
 """

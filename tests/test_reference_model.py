@@ -118,6 +118,7 @@ class TestJob:
             ({"schedule": "zbv", "stages_per_rank": 2, "recompute": "full"}, "up to 11 forward passes"),
             ({"layout": "tp2,dp2,shard1"}, "DDP under tensor parallelism gives no gradients"),
             ({"layout": "pp2,dp2,shard1"}, "DDP in a pipeline keeps the gradients"),
+            ({"schedule": "interleaved", "stages_per_rank": 2, "micro_batches": 5}, "use a multiple of 2, not 5"),
             ({"micro_batch": 0}, "micro_batch must be 1 or more"),
         ],
     )  # fmt: skip

@@ -30,6 +30,7 @@ TOLERANCE = {
     torch.float64: 1e-9,
     torch.bfloat16: 0.1,
 }
+ORACLE_ROWS = 64  # sequences at a time in the single process: a large cluster's batch would not fit at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +76,12 @@ def single_process(job: Job, device: torch.device) -> tuple[float, dict[str, Ten
     initialise(model, seed=job.seed)
     data = SyntheticTokens(vocab=job.shape.vocab, sequence=job.sequence, seed=job.seed)
     tokens, targets = (t.to(device) for t in data.rows(step=0, rows=range(job.batch)))
-    loss = cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
-    loss.backward()
-    return loss.item(), {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    total = 0.0
+    for part, target in zip(tokens.split(ORACLE_ROWS), targets.split(ORACLE_ROWS), strict=True):
+        loss = cross_entropy(model(part).flatten(0, 1), target.flatten(), reduction="sum") / job.tokens
+        loss.backward()
+        total += loss.item()
+    return total, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
 def relative(got: Tensor, want: Tensor) -> float:

@@ -9,9 +9,10 @@ the step travel along. If the proof fails, no speed is reported: a time of wrong
 
 from __future__ import annotations
 
+import gc
 import math
-import statistics
 from collections.abc import Iterator
+from statistics import median
 from typing import Any
 
 import torch
@@ -40,17 +41,16 @@ def run(spec: Training, world: World) -> Iterator[Measurement]:
         proofs.append(prove(gate_job(job), grid, world, dtype=dtype))
     yield from proven(spec, world, proofs)
     yield from timed(spec, world, job, grid, proofs)
+    gc.collect()  # pipeline stages hold themselves in cycles: the next benchmark needs their memory
+    if world.device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def flops_per_step(job: Job) -> dict[str, Any]:
     """One step's FLOPs on all ranks, in each convention; the metric counts the first."""
     model, full = (job.tokens * job.shape.flops_per_token(job.sequence, causal=c) for c in (True, False))
     again = job.tokens * job.shape.recomputed_flops_per_token(job.sequence) if job.recompute == "full" else 0.0
-    return {
-        "model, causal": model,
-        "model, full attention": full,
-        "executed, causal": model + again,
-    }
+    return {"model, causal": model, "model, full attention": full, "executed, causal": model + again}
 
 
 def refuse_what_cannot_fit(job: Job, world: World) -> None:
@@ -96,10 +96,7 @@ def timed(spec: Training, world: World, job: Job, grid: Grid, proofs: list[Proof
 def reported(metrics: dict[str, Metric], timing: Timing, world: World) -> Iterator[Measurement]:
     """The measurements that timed steps amount to."""
     job, slowest, everyone = timing.job, timing.slowest, world.all()
-    columns: dict[str, list[Any]] = {
-        "rank": list(range(world.size)),
-        "median_s": [statistics.median(own) for own in timing.times],
-    }
+    columns: dict[str, list[Any]] = {"rank": list(range(world.size)), "median_s": list(map(median, timing.times))}
     plan = timing.predicted() if job.layout.pp > 1 else None
     notes: dict[str, Any] = {"losses": timing.losses, "split": timing.split}
     if all(timing.peak_bytes):
@@ -111,5 +108,5 @@ def reported(metrics: dict[str, Metric], timing: Timing, world: World) -> Iterat
     flops, conventions = job.tokens * job.shape.flops_per_token(job.sequence), flops_per_step(job)
     yield metrics["flops"].measured(*(flops / s for s in slowest), subject=everyone, notes=conventions)
     if plan:
-        notes = {"predicted": plan.bubble, "residual": statistics.median(timing.bubbles) - plan.bubble}
+        notes = {"predicted": plan.bubble, "residual": median(timing.bubbles) - plan.bubble}
         yield metrics["bubble"].measured(*timing.bubbles, subject=everyone, notes=notes)
