@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.gemm.run import ROUNDING, error_in_bounds, run
+from benchmarks.gemm.run import REDUCED, ROUNDING, _float32_sums, error_in_bounds, run
 from benchmarks.gemm.spec import DTYPES, Gemm, sizes
 from benchmarks.spec import Place, from_config, to_config
 from benchmarks.world import World
@@ -29,7 +29,12 @@ def quick(**changed: object) -> Gemm:
 def product(dtype: str, *, k: int = 2048) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(7)
     a, b = (torch.randn(s, generator=generator).to(ROUNDING[dtype][0]) for s in ((32, k), (k, 24)))
-    return a, b, a @ b
+    return a, b, (cut(a) @ cut(b) if dtype == "tf32" else a @ b)
+
+
+def cut(tensor: torch.Tensor) -> torch.Tensor:
+    """What a TF32 tensor core reads of a float32: 10 bits of fraction, to nearest."""
+    return ((tensor.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
 
 
 def test_it_delivers_what_it_promised(world: World):
@@ -48,12 +53,25 @@ def test_flops_are_two_m_n_k_over_the_time(world: World, monkeypatch: pytest.Mon
     assert got[0].samples == (2 * 96 * 64 * 128 / 2e-3,) * 3  # one product per sample: it takes longer than sample_s
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("dtype", sorted(ROUNDING))
 def test_a_right_product_is_within_its_bound(dtype: str):
     assert 0 < error_in_bounds(*product(dtype), dtype=dtype) < 0.7
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
+def test_a_tf32_product_is_no_fp32_product():
+    assert error_in_bounds(*product("tf32"), dtype="fp32") > 1
+
+
+def test_the_process_keeps_its_own_settings():
+    names = ("allow_tf32", *REDUCED)
+    settings = torch.backends.cuda.matmul
+    before = [getattr(settings, name) for name in names]
+    with _float32_sums(tensor_cores=True):
+        assert [getattr(settings, name) for name in names] == [True, False, False]
+    assert [getattr(settings, name) for name in names] == before
+
+
+@pytest.mark.parametrize("dtype", sorted(ROUNDING))
 def test_one_lost_term_of_one_row_is_seen(dtype: str):
     a, b, c = product(dtype)
     lost = a[31, 5] * b[5]
