@@ -14,7 +14,21 @@ from datetime import date
 from pathlib import Path
 
 from benchmarks.measurement import Verdict
-from reports import compare, comparepage, junit, nightly, page, promote, proposals, prune, runs, sides, table, trend
+from reports import (
+    compare,
+    comparepage,
+    junit,
+    money,
+    nightly,
+    page,
+    promote,
+    proposals,
+    prune,
+    runs,
+    sides,
+    table,
+    trend,
+)
 from reports.importers import command as importing
 from reports.judge import EXIT_CODES
 from reports.nccl_log import command as nccl_log
@@ -83,6 +97,7 @@ def build_parser() -> argparse.ArgumentParser:
     trend.add_parser(commands)
     promote.add_parsers(commands)
     proposals.add_parser(commands)
+    money.add_parser(commands)
     prune.add_parser(commands)
     nccl_log.add_parser(commands)
     importing.add_parser(commands)
