@@ -32,7 +32,7 @@ from tests.ranks import on_ranks
 
 SHAPE = Shape(name="peer", layers=4, dim=512, heads=8, kv_heads=4, ffn=1536, vocab=8192)
 ROUNDS = 7
-NAP_S = 0.01
+NAP_S = 0.02
 LIMIT_S = 300.0
 
 
@@ -198,7 +198,7 @@ class Sleeper(nn.Module):
 
 
 def nap(world: World) -> Callable[[tuple[int, int, str, int]], float]:
-    """The bubble of one case on every rank: of three steps, the one that others on this machine disturbed least."""
+    """The bubble of one case on every rank: of two steps, the one that others on this machine disturbed least."""
 
     def bubble(case: tuple[int, int, str, int]) -> float:
         this, ledger, device = sleeping_job(*case), Ledger(torch.device("cpu")), torch.device("cpu")
@@ -208,7 +208,7 @@ def nap(world: World) -> Callable[[tuple[int, int, str, int]], float]:
         schedule = build_schedule(this, grid, stages, lambda y, _: y.sum(), device, ledger)
         x = torch.zeros(this.micro_batches, 1, requires_grad=True)
         found = []
-        for _ in range(4):
+        for _ in range(3):
             ledger.clear()
             world.barrier()
             begin = time.perf_counter()
