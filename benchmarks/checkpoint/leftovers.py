@@ -4,8 +4,10 @@ A rank that is killed in the middle of a save leaves up to a terabyte. Its folde
 host, process-id namespace, process id and that process' start. Only a folder of this user whose owner ran on this
 very host and is gone is removed; everything else might belong to a run that is alive somewhere.
 
->>> claim(folder)
->>> owner_is_dead(folder)
+>>> import tempfile
+>>> with tempfile.TemporaryDirectory() as folder:
+...     claim(Path(folder))
+...     owner_is_dead(Path(folder))
 False
 """
 

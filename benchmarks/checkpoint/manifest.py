@@ -3,8 +3,12 @@
 Folder layout: `step-3/` with data files and, last, `MANIFEST.json`: names and sizes of the files, hashes of the
 tensors, and a hash of itself. A folder without a whole manifest is no checkpoint. Standard library only.
 
->>> write_manifest(folder, {"files": {"__0_0.distcp": 4096}})
->>> newest(folder.parent) == folder
+>>> import tempfile
+>>> with tempfile.TemporaryDirectory() as parent:
+...     folder = Path(parent) / "step-1"
+...     folder.mkdir()
+...     write_manifest(folder, {"files": {}})
+...     newest(Path(parent)) == folder
 True
 """
 

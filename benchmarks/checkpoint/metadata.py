@@ -3,8 +3,7 @@
 At 512 ranks this decides whether a save of small shards is slow although the disks are fast. Every rank makes its
 own files, looks at those of the next rank (so that no client answers from what it just wrote), and removes its own.
 
->>> storm(folder, world, num_files=64)["create"]
-[5120.3]
+    storm(folder, world, num_files=64)["create"]  # [5120.3, 5033.9, 5201.0] files per second
 """
 
 from __future__ import annotations

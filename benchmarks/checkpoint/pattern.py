@@ -4,9 +4,11 @@ Word i of a tensor is a hash (splitmix64's finaliser, Steele et al. 2014) of i, 
 repetition. So no two blocks of a checkpoint or of two checkpoints are equal, nothing compresses, and whoever
 loads any part under any layout can tell right bytes from wrong ones without having seen the save.
 
+>>> shard = Shard(name="norm.weight", dtype="float32", whole=(8,), shape=(4,), offset=(4,))
+>>> tensor = torch.zeros(4)
 >>> fill(tensor, shard, repetition=3)
->>> matches(tensor, shard, repetition=3)
-True
+>>> matches(tensor, shard, repetition=3), matches(tensor, shard, repetition=4)
+(True, False)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the checkpoint benchmark saves, where, and what it promises. No torch here.
 
 >>> Checkpoint().state_bytes(Place(ranks_per_node=4))
-58812956
+58772744
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ A read after a write comes from memory unless someone makes sure and proves it. 
 silently does nothing while another process maps the file. So: evict, see that nothing is resident, and compare
 the bytes this process caused the device to read. Linux; elsewhere everything here answers "unknown" (None).
 
->>> evict(path); resident_bytes(path)
-0
+    evict(path)
+    resident_bytes(path)  # 0: the next read comes from the device
 """
 
 from __future__ import annotations
