@@ -12,6 +12,7 @@ import os
 import resource
 import shutil
 import signal
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -283,6 +284,9 @@ def full_disk(here: bool) -> Iterator[None]:
 
 
 def test_a_folder_that_is_no_place_for_it_is_refused_with_the_cure(tmp_path: Path):
+    def forbidden(**_: Any) -> str:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(tmp_path))
+
     def little_room(_: Any) -> os.statvfs_result:
         return os.statvfs_result((4096, 4096, 100, 100, 100, 9, 9, 9, 0, 255))
 
@@ -290,6 +294,8 @@ def test_a_folder_that_is_no_place_for_it_is_refused_with_the_cure(tmp_path: Pat
         got = {"absent": refusal(world, lambda: measured(world, tmp_path / "absent"))}
         with patched(os, "statvfs", little_room):
             got["full"] = refusal(world, lambda: measured(world, tmp_path))
+        with patched(tempfile, "mkdtemp", forbidden):
+            got["forbidden"] = refusal(world, lambda: measured(world, tmp_path))
         with patched(Path, "is_file", (lambda _: False) if world.rank == 1 else Path.is_file):
             got["not shared"] = refusal(world, lambda: measured(world, tmp_path))
         return got
@@ -297,6 +303,7 @@ def test_a_folder_that_is_no_place_for_it_is_refused_with_the_cure(tmp_path: Pat
     got = on_ranks(2, cases)[0]
     assert "make it, or set [checkpoint] directory" in got["absent"]
     assert "free space, or set [checkpoint] directory" in got["full"]
+    assert "Permission denied (EACCES); make it writable for this user" in got["forbidden"]
     assert "rank 1 does not see" in got["not shared"]
     assert list(tmp_path.iterdir()) == []
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.checkpoint.leftovers import OWNER, claim, clear
+from benchmarks.checkpoint.save import explain
 from benchmarks.checkpoint.spec import Checkpoint
 from benchmarks.storage import lustre
 from benchmarks.storage.filesystem import FileSystem, filesystem_of
@@ -82,8 +83,10 @@ def _make_folder_together(spec: Checkpoint, world: World) -> tuple[Path, list[st
     if world.is_first:
         try:
             made, left = _make_folder(spec, world)
-        except (OSError, ValueError) as error:
+        except ValueError as error:
             problem = str(error)
+        except OSError as error:
+            problem = f"checkpoint: {explain(error, Path(spec.directory))}"
     made, left, problem = world.gather((made, left, problem))[0]
     if problem:
         raise ValueError(problem)

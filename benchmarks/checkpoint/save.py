@@ -169,14 +169,15 @@ def together(world: World, folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, CheckpointException, ManifestError) as error:
-        problem = _explain(error, folder)
+        problem = explain(error, folder)
     failed = {rank: said for rank, said in enumerate(world.gather(problem)) if said}
     if failed:
         ranks = ", ".join(map(str, failed))
         raise RuntimeError(f"checkpoint: rank {ranks}: {'; '.join(sorted(set(failed.values())))}")
 
 
-def _explain(error: Exception, folder: Path) -> str:
+def explain(error: Exception, folder: Path) -> str:
+    """What went wrong with `folder` and how to cure it, in one line."""
     if isinstance(error, CheckpointException):
         reasons = [reason for reason, _ in error.failures.values()]
         found = next((reason for reason in reasons if isinstance(reason, OSError)), reasons[0])
