@@ -5,6 +5,7 @@ Every fault is planted between real ranks and a real disk. The cases share launc
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import functools
 import multiprocessing
@@ -136,6 +137,21 @@ def test_it_delivers_what_it_promised_and_leaves_nothing(tmp_path: Path):
         assert max(save.columns["rank_s"]) < max(save.samples)
         assert size < save.notes["file_bytes"] < 1.01 * size + 2**20
     assert list(tmp_path.iterdir()) == []
+
+
+def test_on_two_nodes_each_reads_what_the_other_wrote(tmp_path: Path):
+    def case(world: World) -> tuple[int, dict[str, Measurement]]:
+        names = tuple(f"node{rank // 2}" for rank in range(world.size))
+        apart = dataclasses.replace(world, node=names[world.rank], nodes=names)
+        shift = checkpoint_run.reader_shift(apart)
+        assert apart.nodes[(apart.rank + shift) % apart.size] != apart.node
+        return shift, measured(apart, tmp_path, repetitions=1, filesystem="parallel")
+
+    shift, got = on_ranks(4, case)[0]
+    assert shift == 2
+    assert got["load.wrong_tensors stock"].samples == got["load.wrong_tensors aligned"].samples == (0.0,)
+    assert got["load.cold_share stock"].samples[0] >= 0.95
+    assert [problem.split(":")[0] for problem in got["directory.problems"].notes["problems"]] == ["node0", "node1"]
 
 
 def test_an_asynchronous_save_tells_the_stall_from_the_durable_time_and_ends_its_processes(tmp_path: Path):
