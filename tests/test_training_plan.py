@@ -102,6 +102,16 @@ class TestPrediction:
             faster = Machine(**{**vars(base), figure: 2 * getattr(base, figure)})
             assert predict(this, faster).step <= predict(this, base).step
 
+    def test_the_traffic_of_fsdp_hsdp_and_ddp_is_what_their_definitions_say(self):
+        whole = 4 * SHAPES["70b"].parameters
+        found = {
+            layout: {(c.name, c.count): c.bytes for c in predict(job(layout, micro_batches=3), h100()).collectives}
+            for layout in ("dp64", "dp64,shard8", "dp64,shard1")
+        }
+        assert found["dp64"] == {("weights", 6): whole // 2, ("gradients", 3): whole}
+        assert found["dp64,shard8"] == {**found["dp64"], ("gradients of the copies", 6): whole // 8}
+        assert found["dp64,shard1"] == {("gradients of the copies", 6): whole}
+
     def test_perfect_code_without_traffic_reaches_the_peak(self):
         fast = Machine(**{**vars(h100()), "memory_bandwidth": 1e20})
         perfect = predict(job("dp1"), fast, Efficiency(gemm=1.0, attention=1.0, memory=1.0, link=1.0))

@@ -102,14 +102,13 @@ def predict(job: Job, machine: Machine, efficiency: Efficiency | None = None) ->
     rates = Rates(job=job, machine=machine, efficiency=efficiency or Efficiency())
     timeline = simulate(job, orders(job), rates.costs())
     traffic = rates.traffic()
-    if job.layout.pp > 1:
-        exposed = sum(c.seconds for c in traffic if c.axis == "dp")
-    else:
-        exposed = max(0.0, sum(c.seconds for c in traffic if c.axis == "dp") - timeline.step)
+    exposed = sum(c.seconds for c in traffic if c.axis in ("dp", "copies"))
+    if job.layout.pp == 1:
+        exposed = max(0.0, exposed - timeline.step)
     local = max(sum(local_parameters(job, stage=s) for s in job.stages_of(r)) for r in range(job.layout.pp))
     return Prediction(
         job=job, machine=machine, timeline=timeline, collectives=traffic, exposed=exposed,
-        optimizer=OPTIMIZER_BYTES * local / (machine.memory_bandwidth * rates.efficiency.memory),
+        optimizer=rates.in_memory(OPTIMIZER_BYTES * local),
     )  # fmt: skip
 
 
@@ -139,48 +138,47 @@ class Rates:
     def elementwise(self) -> float:
         """Seconds of one block's norms, residuals, rotations and SwiGLU, forward: bf16 reads and writes."""
         values = self.tokens / self.job.layout.tp * (14 * self.job.shape.dim + 5 * self.job.shape.ffn)
-        return 2 * values / (self.machine.memory_bandwidth * self.efficiency.memory)
+        return self.in_memory(2 * values)
+
+    def in_memory(self, size: float) -> float:
+        """Seconds to move `size` bytes between a GPU and its memory."""
+        return size / (self.machine.memory_bandwidth * self.efficiency.memory)
+
+    def axis(self, name: str) -> tuple[int, int]:
+        """Distance in ranks between neighbours along an axis of the grid, and how many ranks it has."""
+        layout = self.job.layout
+        line = layout.tp * layout.cp
+        return {
+            "tp": (1, layout.tp), "cp": (layout.tp, layout.cp), "dp": (layout.tp, layout.copies_over * layout.cp),
+            "copies": (line * layout.copies_over, layout.copies), "pp": (line * layout.dp, 2),
+        }[name]  # fmt: skip
 
     def link(self, axis: str) -> tuple[float, bool]:
         """B/s of a rank along an axis (ring), and whether the axis stays inside a node."""
-        layout, per_node = self.job.layout, self.machine.gpus_per_node
-        stride = {"tp": 1, "cp": layout.tp, "dp": layout.tp, "pp": layout.tp * layout.cp * layout.dp}[axis]
-        size = {"tp": layout.tp, "cp": layout.cp, "dp": layout.copies_over * layout.cp, "pp": 2}[axis]
-        if stride * size <= per_node:
-            return self.machine.inside * self.efficiency.link, True
-        together = (
-            max(1, per_node // stride) if axis != "pp" else 1
-        )  # of one group in a node: they share its NICs' rate
-        return min(self.machine.inside, self.machine.between * together) * self.efficiency.link, False
+        (stride, size), machine = self.axis(axis), self.machine
+        if stride * size <= machine.gpus_per_node:
+            return machine.inside * self.efficiency.link, True
+        # ranks of one ring in one node share the rate of their NICs; a hop uses its own
+        together = 1 if axis == "pp" else max(1, machine.gpus_per_node // stride)
+        return min(machine.inside, machine.between * together) * self.efficiency.link, False
 
     def collective(self, name: str, axis: str, *, size: int, count: int) -> Collective:
-        """`count` all-gathers or reduce-scatters of `size` bytes in all over an axis."""
-        rate, inside = self.link(axis)
-        layout = self.job.layout
-        n = {"tp": layout.tp, "cp": layout.cp, "dp": layout.copies_over * layout.cp, "pp": 2}[axis]
-        share = 1.0 if axis == "pp" else (n - 1) / n
-        return Collective(
-            name=name, axis=axis, count=count, bytes=size, inside=inside, seconds=count * size * share / rate
-        )
+        """`count` all-gathers or reduce-scatters of `size` bytes in all over an axis, or sends along pp."""
+        (_, n), (rate, inside) = self.axis(axis), self.link(axis)
+        seconds = count * size * (1.0 if axis == "pp" else (n - 1) / n) / rate
+        return Collective(name=name, axis=axis, count=count, bytes=size, inside=inside, seconds=seconds)
 
     def costs(self) -> Costs:
         """Seconds of each stage's actions. Recomputation comes with the gradients of the inputs."""
         job, shape = self.job, self.job.shape
         gemm, attention, between = self.gemm(shape.block_matmul_parameters), self.attention(), self.elementwise()
-        traffic = sum(c.seconds / c.count for c in self.block_traffic() for _ in range(4 if c.axis == "tp" else 1))
+        traffic = sum(c.seconds for c in self.block_traffic())
         forward = gemm + attention + between + traffic
         inputs = gemm + 2.5 * attention + 2 * between + traffic  # flash attention's backward: 2.5 forwards
         if job.recompute == "full":  # torch stops before the last product of each block
             inputs += forward - self.gemm(shape.dim * shape.ffn)
         head, stages = self.gemm(shape.dim * shape.vocab), range(job.stages)
-        logits = (
-            LOGIT_BYTES
-            * self.tokens
-            * shape.vocab
-            / job.layout.tp
-            / self.machine.memory_bandwidth
-            / self.efficiency.memory
-        )
+        logits = self.in_memory(LOGIT_BYTES * self.tokens * shape.vocab / job.layout.tp)
         blocks = [len(job.layers_of(stage)) for stage in stages]
         last = [stage == job.stages - 1 for stage in stages]
         hop = self.collective("", "pp", size=self.hop_bytes, count=1).seconds if job.layout.pp > 1 else 0.0
@@ -216,18 +214,21 @@ class Rates:
         if layout.pp > 1:
             count = 2 * job.micro_batches * job.stages_per_rank
             found.append(self.collective("activations and their gradients", "pp", size=self.hop_bytes, count=count))
-        if layout.copies_over * layout.cp > 1:
-            found += self.state_traffic()
-        return tuple(found)
+        return tuple(found + self.state_traffic())
 
     def state_traffic(self) -> list[Collective]:
-        """FSDP2: bf16 weights gathered, float32 gradients scattered: a pipeline does it once a step."""
-        job = self.job
+        """FSDP2: bf16 weights gathered, float32 gradients scattered and summed over copies; in a pipeline once a step."""
+        job, (_, shards), (_, copies) = self.job, self.axis("dp"), self.axis("copies")
         whole = max(
             sum(local_parameters(job, stage=s, shards=1) for s in job.stages_of(r)) for r in range(job.layout.pp)
         )
         often, gathers = (1, 1) if job.layout.pp > 1 else (job.micro_batches, 2)
-        return [
-            self.collective("weights", "dp", size=2 * whole, count=gathers * often),
-            self.collective("gradients", "dp", size=4 * whole, count=often),
-        ]
+        found = []
+        if shards > 1:
+            found.append(self.collective("weights", "dp", size=2 * whole, count=gathers * often))
+            found.append(self.collective("gradients", "dp", size=4 * whole, count=often))
+        if copies > 1:  # an all-reduce is a reduce-scatter and an all-gather
+            found.append(
+                self.collective("gradients of the copies", "copies", size=4 * whole // shards, count=2 * often)
+            )
+        return found
