@@ -88,7 +88,8 @@ def _trouble(trouble: Trouble, width: int) -> str:
     names = Counter(v.metric for v in trouble.verdicts)
     cost = listed([name if count == 1 else f"{name} x{count}" for name, count in names.items()])
     said = textwrap.wrap(trouble.reason, width - 4) or ["no reason recorded"]
-    return "\n    ".join([f"{trouble.status}: {cost}", *said])
+    head = textwrap.wrap(f"{trouble.status}: {cost}", width - 4, break_long_words=False)
+    return "\n    ".join([*head, *said])
 
 
 def _advisory(verdicts: Sequence[Verdict]) -> str:

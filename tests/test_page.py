@@ -134,6 +134,18 @@ def test_what_differs_between_nodes_is_named(html, stored):
     assert "Differs between nodes" in html
 
 
+def test_one_command_measures_all_that_share_a_cause(stored, verdicts):
+    lost = [
+        dataclasses.replace(v, status="missing", limit="", reason="gone", again=f"again {i}")
+        for i, v in enumerate(verdicts)
+    ]
+    html = page.page(stored, lost)
+    card = html[html.index('id="unproven"') : html.index("</section>", html.index('id="unproven"'))]
+    assert "again 0" not in card
+    assert stored.again() in card
+    assert "again 0" in page.page(stored, lost[:1])
+
+
 def test_the_same_run_makes_the_same_page(stored, verdicts, html):
     assert page.page(stored, verdicts) == html
 
