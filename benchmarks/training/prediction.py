@@ -217,7 +217,7 @@ class Rates:
         return tuple(found + self.state_traffic())
 
     def state_traffic(self) -> list[Collective]:
-        """FSDP2: bf16 weights gathered, float32 gradients scattered and summed over copies; in a pipeline once a step."""
+        """FSDP2: bf16 weights gathered, float32 gradients reduced: in a pipeline once a step, else each micro-batch."""
         job, (_, shards), (_, copies) = self.job, self.axis("dp"), self.axis("copies")
         whole = max(
             sum(local_parameters(job, stage=s, shards=1) for s in job.stages_of(r)) for r in range(job.layout.pp)
