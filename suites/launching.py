@@ -126,8 +126,8 @@ class Launch:
     def leftovers(self) -> list[str]:
         """What of ours still remains, on every node: processes, ports, shared memory, folders, Slurm steps."""
         job = replace(self.job, name=self.name)
-        steps = [f"Slurm step {step}" for step in self.launcher.left(job)]
-        return steps + afterstate.leftovers(job, self.launcher, self.token)
+        found = afterstate.leftovers(job, self.launcher, self.token)  # first: an orphan keeps its step alive
+        return found + [f"Slurm step {step}" for step in self.launcher.left(job)]
 
     @property
     def _scratch(self) -> Path:

@@ -36,11 +36,11 @@ class Launcher:
 LAUNCHERS = {
     "torchrun": Launcher(command=torchrun.command, deaths=torchrun.deaths, spans_nodes=False),
     "srun": Launcher(
-        command=srun.command, deaths=srun.deaths, environ=steps.clean, end=steps.cancel, left=steps.running
+        command=srun.command, deaths=srun.deaths, environ=steps.clean, end=steps.cancel, left=steps.left
     ),
     "srun-torchrun": Launcher(
         command=srun_torchrun.command, deaths=srun_torchrun.deaths, environ=steps.clean, end=steps.cancel,
-        left=steps.running, label=lambda job, rank: rank // job.place.ranks_per_node,
+        left=steps.left, label=lambda job, rank: rank // job.place.ranks_per_node,
     ),
     "mpirun": Launcher(command=mpirun.command, deaths=mpirun.deaths),
     "ssh": Launcher(command=ssh.command, deaths=ssh.deaths),

@@ -14,6 +14,7 @@ from benchmarks.launch.job import Job
 
 KEPT = ("SLURM_CONF", "SLURM_CLUSTERS")
 ASK_S = 15.0
+ENDING_S = 5.0
 TERM_S = 10.0  # from TERM to KILL
 
 
@@ -28,6 +29,14 @@ def running(job: Job) -> list[str]:
         return []
     said = _ask("squeue", "--steps", "--noheader", f"--jobs={job.allocation}", "--format=%i %j")
     return [words[0] for line in said.splitlines() if len(words := line.split()) == 2 and words[1] == job.name]
+
+
+def left(job: Job) -> list[str]:
+    """Steps that are still there after a moment: one that is just ending is none."""
+    end = time.monotonic() + ENDING_S
+    while (found := running(job)) and time.monotonic() < end:
+        time.sleep(0.2)
+    return found
 
 
 def cancel(job: Job) -> None:

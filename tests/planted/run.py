@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,6 +17,7 @@ from benchmarks.planted.spec import Planted
 from benchmarks.measurement import Measurement
 from benchmarks.world import World
 
+ORPHAN = "import socket, time; s = socket.socket(); s.bind(('', 0)); s.listen(); time.sleep(120)"
 GOOD = (1e9, 1.01e9, 0.99e9, 1e9, 1e9, 1.02e9, 0.98e9, 1e9)
 
 
@@ -22,6 +25,8 @@ def run(spec: Planted, world: World) -> Iterator[Measurement]:
     """Every rank yields a rate and a time; `on_rank` yields what the cause makes of them."""
     rate, seconds = spec.emits(world.place)
     world.barrier()
+    if spec.cause == "talks":
+        talk(world, seconds=12.0)
     mine = world.rank == spec.on_rank
     if mine:
         happen(spec.cause)
@@ -34,6 +39,13 @@ def run(spec: Planted, world: World) -> Iterator[Measurement]:
         yield ALTERED.get(spec.cause, lambda m: m)(record) if mine else record
     yield seconds.measured(*(1 / s for s in GOOD), subject=world.me())
     world.barrier()
+
+
+def talk(world: World, *, seconds: float) -> None:
+    """All ranks exchange something over and over: a benchmark that a fault can hit in the middle."""
+    end = time.monotonic() + seconds
+    while min(world.gather(time.monotonic() < end)):
+        time.sleep(0.02)
 
 
 def happen(cause: str) -> None:
@@ -50,6 +62,8 @@ def happen(cause: str) -> None:
         os._exit(7)
     if cause == "killed once" and first_time("killed"):
         os.kill(os.getpid(), signal.SIGKILL)
+    if cause == "orphan":
+        subprocess.Popen([sys.executable, "-c", ORPHAN], start_new_session=True)
     if cause == "slow start":
         time.sleep(3)
 
