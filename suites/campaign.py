@@ -11,9 +11,10 @@ import contextlib
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 
 from benchmarks.inventory import DriverError, gpus
@@ -24,12 +25,14 @@ from clusters.cluster import Cluster
 from clusters.loader import ClusterError, check_metrics, check_settings, load
 from reports import page, runs
 from reports.comparison import pack
-from suites import search
+from suites import knownbad, nightly, search
 from suites.allocation import Allocation, Say, Wish, hold
-from suites.controller import Controller, NodesLostError
+from suites.controller import Controller, NodesLostError, TimeUpError
+from suites.knownbad import KnownBad, KnownBadError
 from suites.lock import CampaignLock, LockedError
 from suites.needs import checks
-from suites.nodes import NodesError
+from suites.nightly import Range
+from suites.nodes import NodesError, fold
 from suites.plan import Plan, make_plan, metrics
 from suites.progress import Progress
 from suites.runfolder import RunFolder, RunFolderError
@@ -55,6 +58,10 @@ class Options:
     baseline: str = ""  # a run folder to compare with
     nodes: int | None = None  # of the cluster; None: as many as its file says
     wish: Wish = field(default_factory=Wish)  # which nodes, and what starts ranks on them
+    idle: Range | None = None  # so many idle nodes, chosen by who waits longest
+    within_nights: int = 7  # every node is tested at least so often
+    until: str = ""  # a time of day: no benchmark begins that might run past it
+    known_bad: Path | None = None
 
 
 def plan_for(options: Options) -> Plan:
@@ -94,7 +101,8 @@ class Campaign:
             try:
                 stored = runs.load(path) if path else None
                 baseline = runs.load(options.baseline).as_baseline() if options.baseline else None
-                options = _as_before(options, stored)
+                options = _tonight(_as_before(options, stored), say)
+                bad = knownbad.load(options.known_bad) if options.known_bad else ()
                 plan = plan_for(options)
                 if stored:
                     _check_same(stored, plan, options)
@@ -105,7 +113,7 @@ class Campaign:
                 held = undo.enter_context(hold(_wish(plan, options), say=say))
                 _check_launcher(plan, held)
                 folder = RunFolder.reopen(path) if path else RunFolder.create(options.runs, run, plan.cluster.text)
-            except (LockedError, RunFolderError, runs.RunError, NodesError) as error:
+            except (LockedError, RunFolderError, runs.RunError, NodesError, KnownBadError) as error:
                 raise UsageError(str(error)) from None
             wanted = [c.id for c in plan.of(selected)]
             campaign = cls(
@@ -114,7 +122,7 @@ class Campaign:
             if stored:
                 campaign._choose_again(wanted, stored)
             undo.pop_all()
-        campaign._write_nodes()
+        campaign._write_nodes(bad)
         whole = set(selected) >= set(plan.needed_by)
         if baseline is not None:
             folder.event("baseline", run=options.baseline, values=pack(baseline))
@@ -126,6 +134,10 @@ class Campaign:
         controller = Controller(
             plan=self.plan, folder=self.folder, judge=self.verdicts, progress=progress, held=self.held
         )
+        if self.options.until:
+            controller.end = time.monotonic() + nightly.seconds_until(
+                self.options.until, now=datetime.now().astimezone()
+            )
         if self.resumed:
             controller.launches = _launches(self.resumed)
             controller.attempts = _attempts(self.resumed)
@@ -135,7 +147,7 @@ class Campaign:
             controller.measure(configs, lambda: search.retest(self.stored(), configs, self.folder))
             self._conclude(configs, controller.attempts)
             self.measured = True
-        except (RunFolderError, NodesLostError) as error:
+        except (RunFolderError, NodesLostError, TimeUpError) as error:
             self.trouble = str(error)
             with contextlib.suppress(RunFolderError):
                 self.folder.event("stopped", reason=self.trouble)
@@ -187,8 +199,12 @@ class Campaign:
         """ACCEPTED, CONDITIONAL, INCOMPLETE or REJECTED, of the run folder as it is."""
         return self.stored().outcome(self.verdicts_once())
 
-    def _write_nodes(self) -> None:
-        """Which nodes this session measures, and who starts ranks on them."""
+    def _write_nodes(self, bad: Sequence[KnownBad]) -> None:
+        """Which nodes this session measures, who starts ranks on them, and which are known to be bad."""
+        if bad:
+            excused = knownbad.excused(bad, self.held.hosts, today=self.today)
+            self.held.notes += [entry.line(self.today) for entry in bad]
+            self.folder.event("known_bad", excused=list(excused), lines=[entry.line(self.today) for entry in bad])
         held = self.held
         self.folder.event(
             "nodes", launcher=held.launcher, why=held.why, hosts=list(held.hosts), left_out=list(held.left_out),
@@ -220,6 +236,23 @@ def _wish(plan: Plan, options: Options) -> Wish:
         options.wish, nodes=plan.cluster.nodes, gpus_per_node=plan.cluster.gpus_per_node or 0,
         seconds=plan.worst_case_s,
     )  # fmt: skip
+
+
+def _tonight(options: Options, say: Say) -> Options:
+    """The nodes of a night, where it is idle ones that are asked for. NodesError where there are too few."""
+    if options.until:
+        nightly.seconds_until(options.until, now=datetime.now().astimezone())
+    if options.idle is None or options.nodes is not None:
+        return options
+    names, free = nightly.idle_nodes(options.wish.partition)
+    last = nightly.last_tested(options.runs, load(options.cluster).name)
+    chosen = nightly.choose(
+        names, free, last, options.idle, now=datetime.now().astimezone(), within_nights=options.within_nights
+    )
+    say(f"tonight: {chosen.why}\n")
+    if chosen.overdue:
+        say(f"not tested within {options.within_nights} nights: {fold(chosen.overdue)}\n")
+    return replace(options, nodes=len(chosen.nodes), wish=replace(options.wish, nodelist=chosen.nodes))
 
 
 def _check_launcher(plan: Plan, held: Allocation) -> None:

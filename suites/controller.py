@@ -8,6 +8,7 @@ on in a new launch. Judging is `reports.judge`'s, launching `suites.launching`'s
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -34,6 +35,10 @@ class NodesLostError(RuntimeError):
     """The scheduler took the nodes away: what is missing waits for --resume."""
 
 
+class TimeUpError(RuntimeError):
+    """No time is left for the next benchmark: what is missing waits for --resume."""
+
+
 Judge = Callable[[], Sequence[Verdict]]
 
 
@@ -49,6 +54,7 @@ class Controller:
     attempts: dict[str, int] = field(default_factory=dict)  # config id -> attempts so far
     kept: set[tuple[str, str, str]] = field(default_factory=set)  # (config, metric, params): not measured again
     launches: int = 0
+    end: float = math.inf  # of the monotonic clock: no benchmark begins that might pass it
     _live: Launch | None = None
     _got: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     _given_up: dict[str, Trouble] = field(default_factory=dict)
@@ -76,6 +82,8 @@ class Controller:
 
     def _pass(self, configs: Sequence[Config], *, pool: bool) -> None:
         for k, config in enumerate(configs, 1):
+            if time.monotonic() + config.limit_s > self.end:
+                raise TimeUpError(f"no time for {len(configs) - k + 1} more benchmark(s)")
             trouble = self._ensure_ranks(config)
             self.progress.begin(k, configs)
             begin = time.monotonic()

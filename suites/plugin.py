@@ -23,6 +23,7 @@ from reports.table import table
 from suites.allocation import AUTO, Wish, describe
 from suites.campaign import Campaign, Options, UsageError, find_run, plan_for
 from suites.needs import SUITES
+from suites.nightly import Range
 from suites.nodes import NodesError, expand
 from suites.planview import render as render_plan
 from suites.progress import Progress
@@ -48,10 +49,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     where = parser.getgroup("nodes", "where a campaign runs")
     add = where.addoption
     add("--launcher", default=AUTO, choices=[AUTO, *sorted(LAUNCHERS)], help="what starts the ranks (auto)")
-    add("--nodes", metavar="N", help="how many nodes, for this run, instead of what the cluster file says")
+    add("--nodes", metavar="N|idle:MIN-MAX", help="how many nodes, for this run, instead of what the file says")
     add("--nodelist", default="", metavar="n[1-4]", help="exactly these nodes")
     add("--exclude", default="", metavar="n7", help="none of these nodes")
     add("--partition", default="", metavar="NAME", help="of Slurm, where nodes are asked of it")
+    add("--within-nights", type=int, default=7, metavar="N", help="with idle nodes: each is tested so often (7)")
+    add("--until", default="", metavar="HH:MM", help="no benchmark begins that might run past that time of day")
+    add("--known-bad", default="", metavar="FILE", help="nodes known to be bad: shown, and left out of fleet medians")
     add("--container-image", default="", metavar="IMAGE", help="a reference for Pyxis, or a .sif file for Apptainer")
     add("--launcher-options", default="", metavar="WORDS", help="further words for srun, mpirun or ssh, quoted")
     add("--salloc-options", default="", metavar="WORDS", help="further words for salloc (--account=...), quoted")
@@ -193,7 +197,8 @@ def _options(config: pytest.Config) -> Options:
     try:
         return Options(
             cluster=o.cluster, suite=o.suite, runs=Path(o.run_dir), resume=o.resume, retest=o.retest,
-            baseline=o.baseline, nodes=_count(o.nodes), wish=_wish(o),
+            baseline=o.baseline, nodes=_count(o.nodes), wish=_wish(o), idle=Range.parse(o.nodes or ""),
+            within_nights=o.within_nights, until=o.until, known_bad=Path(o.known_bad) if o.known_bad else None,
         )  # fmt: skip
     except NodesError as error:
         raise pytest.UsageError(str(error)) from None
@@ -208,10 +213,10 @@ def _wish(o: Any) -> Wish:
 
 
 def _count(text: str | None) -> int | None:
-    if text is None:
+    if text is None or Range.parse(text):
         return None
     if not text.isdigit() or int(text) < 1:
-        raise NodesError(f"--nodes {text}: a number of nodes, from 1 on")
+        raise NodesError(f"--nodes {text}: a number of nodes, from 1 on, or idle:MIN-MAX")
     return int(text)
 
 
