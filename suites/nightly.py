@@ -3,8 +3,8 @@
     pytest suites --cluster rack7.toml --suite nightly --nodes idle:8-32 --within-nights 7 --until 05:00
 
 A block is always the same nodes (2, 8 or 32 neighbours of the partition), so that tonight's block has a baseline.
-Of the blocks whose nodes are all idle, those tested longest ago come first; a node that would break the promise of
-`--within-nights` goes before all others. The history is what the run folders say: nothing else is kept.
+Of the blocks whose nodes are all idle, the one with the node that waits longest comes first; a node whose wait breaks
+the promise of `--within-nights`, and that is not idle, is named. The history is what the run folders say.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def choose(
     for size in dict.fromkeys(sizes):
         whole = [block for block in blocks(names, size) if free.issuperset(block)]
         if whole:
-            best = min(whole, key=lambda block: _urgency(block, last, due))
+            best = min(whole, key=lambda block: _urgency(block, last))
             overdue = tuple(n for n in names if last.get(n, NEVER) < due and n not in best)
             oldest = min(last.get(n, NEVER) for n in best)
             since = f"{oldest:%Y-%m-%d}" if oldest > NEVER else "never"
@@ -93,11 +93,10 @@ def choose(
     )
 
 
-def _urgency(block: Sequence[str], last: Mapping[str, datetime], due: datetime) -> tuple[int, float, str]:
-    """Fewer overdue nodes later; then the longest wait first; then by name, so that ties do not wander."""
-    times = [last.get(n, NEVER) for n in block]
-    waits = sum((t - NEVER).total_seconds() for t in times) / len(times)
-    return -sum(t < due for t in times), waits, block[0]
+def _urgency(block: Sequence[str], last: Mapping[str, datetime]) -> tuple[float, float, str]:
+    """The block with the node that waits longest first, then the longest wait of all; by name, so that ties stay."""
+    waits = [(last.get(n, NEVER) - NEVER).total_seconds() for n in block]
+    return min(waits), sum(waits) / len(waits), block[0]
 
 
 def last_tested(root: Path, cluster: str) -> dict[str, datetime]:
