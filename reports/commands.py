@@ -154,6 +154,8 @@ def compare_runs(options: argparse.Namespace) -> int:
 def _judged(options: argparse.Namespace) -> tuple[StoredRun, list[Verdict]]:
     stored = runs.load(options.run)
     baseline = runs.load(options.baseline).as_baseline() if options.baseline else None
+    if options.baseline and Path(options.baseline).resolve() == stored.folder.resolve():
+        raise runs.RunError(f"{stored.folder} cannot be its own baseline: name an earlier run")
     return stored, stored.verdicts(today=date.today(), baseline=baseline)
 
 

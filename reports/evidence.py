@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from benchmarks.measurement import Event, Expected, Measurement
+from clusters.limits import POSITIVE
 from reports.statistics import Estimates, estimates
 
 CONDITIONS = "conditions"  # metric of the per-node records that hold nothing but conditions
-POSITIVE = ("s", "B/s", "FLOP/s", "1/s")  # units of which nothing real is zero or negative
 NUMBERS = {float, int}  # not bool
 SHOWN = 8  # so many units are named in a reason; the rest is counted
 
@@ -83,7 +83,8 @@ class Evidence:
     def attempts(self, expected: Expected) -> list[Attempt]:
         """Every attempt at `expected`, oldest first; the last one decides. None: it was never tried.
 
-        An error of its whole config explains why there is no record; it does not undo a record that came.
+        An error of its config at that attempt counts for every number of it, also for those that came before the
+        error: a rank that dies or raises at the end may have been about to say that they are wrong.
         """
         asked = expected.config, expected.key
         if asked not in self._found:
@@ -125,8 +126,9 @@ class Evidence:
         problem = next((p for units in batches if (p := _double(units))), None)
         units = batches[0] if len(batches) == 1 else _pooled(batches)
         problem = problem or _absent(expected, units) or _sample_problem(expected, units)
-        if problem and problem.status == "missing" and numbers[-1] in errors:
-            problem = Problem("error", f"{errors[numbers[-1]]} ({problem.reason})")
+        if failed := [errors[number] for number in numbers if number in errors]:
+            absent = f" ({problem.reason})" if problem and problem.status == "missing" else ""
+            problem = Problem("error", failed[-1] + absent)
         return Attempt(numbers=numbers, units=tuple(units), problem=problem)
 
 
@@ -266,7 +268,11 @@ def _bad_samples(samples: tuple[Any, ...], positive: bool) -> tuple[str, str] | 
         odd = next(value for value in samples if type(value) not in NUMBERS)
         return "error", f"a sample that is no number ({odd!r:.20})"
     low, high = min(samples), max(samples)
-    if math.isfinite(sum(samples)) and (low > 0 or not positive):
+    try:
+        finite = math.isfinite(sum(samples))
+    except OverflowError:  # a whole number that no float holds
+        return "error", "a sample too large to be a number"
+    if finite and (low > 0 or not positive):
         return None  # the usual case, quickly; a sum may overflow, so the rest decides
     if any(value != value for value in samples):
         return "error", "a sample is NaN"

@@ -78,7 +78,10 @@ class StoredRun:
 
     def explain(self, verdicts: Iterable[Verdict]) -> tuple[str, list[str]]:
         """The outcome and the reasons for it."""
-        return explain(verdicts, selected_all=self.selected_all, ended=self.ended, broken_checks=self.broken_checks)
+        outcome, reasons = explain(
+            verdicts, selected_all=self.selected_all, ended=self.ended, broken_checks=self.broken_checks
+        )
+        return outcome, [*reasons, *([] if self.selected_all else self.left_out)]
 
     def as_baseline(self) -> dict[Key, Estimate]:
         """What later runs are held against: every soundly measured number of this one."""
@@ -94,7 +97,7 @@ class StoredRun:
     def baseline(self) -> Baseline | None:
         """What its campaigns were told to hold it against, kept in the run; None where nothing was."""
         kept = [event.detail["values"] for event in self.events if event.kind == "baseline"]
-        return unpack(kept[-1]) if kept else None
+        return unpack(kept[0]) if kept else None
 
     def view(self, path: Path) -> Path:
         """`path` for a view of this run. RunError where it would write over the records themselves."""
@@ -113,12 +116,18 @@ class StoredRun:
         return any(event.kind == "selected" and event.detail.get("all") is True for event in self.events)
 
     @property
+    def left_out(self) -> list[str]:
+        """What its last campaign left out, in words."""
+        said = [str(event.detail.get("left_out", "")) for event in self.events if event.kind == "selected"]
+        return [words for words in said[-1:] if words]
+
+    @property
     def broken_checks(self) -> tuple[str, ...]:
-        """Checks of its last campaign that failed in their own code, not by a verdict."""
+        """Checks that failed in their own code, not by a verdict, and were not run again since."""
         broken: tuple[str, ...] = ()
         for event in self.events:
             if event.kind == "selected":
-                broken = ()
+                broken = tuple(test for test in broken if test not in event.detail.get("tests", ()))
             elif event.kind == "checks":
                 broken += tuple(event.detail.get("failed", ()))
         return broken

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import socket
 import subprocess
 import sys
 import time
@@ -19,15 +20,15 @@ from pathlib import Path
 
 from benchmarks.inventory import DriverError, gpus
 from benchmarks.launch import LAUNCHERS
-from benchmarks.measurement import Config, Run, Verdict, now, params_key
+from benchmarks.measurement import Config, Run, Verdict, now
 from benchmarks.spec import to_place
 from clusters.cluster import Cluster
 from clusters.loader import ClusterError, check_metrics, check_settings, load
 from reports import page, runs
-from reports.comparison import pack
+from reports.comparison import Baseline, pack
 from suites import knownbad, nightly, search
 from suites.allocation import Allocation, Say, Wish, hold
-from suites.controller import Controller, NodesLostError, TimeUpError
+from suites.controller import UNFINISHED, Controller, NodesLostError, TimeUpError, settled
 from suites.knownbad import KnownBad, KnownBadError
 from suites.lock import CampaignLock, LockedError
 from suites.needs import checks
@@ -39,7 +40,6 @@ from suites.runfolder import RunFolder, RunFolderError
 
 ROOT = Path(__file__).parent.parent
 CAMPAIGN_SETTINGS = ("lock", "start_limit_s")
-UNFINISHED = ("missing", "error", "noisy")  # what --resume measures; a fail or an impossible wants --retest
 
 
 class UsageError(ValueError):
@@ -100,7 +100,7 @@ class Campaign:
         with contextlib.ExitStack() as undo:
             try:
                 stored = runs.load(path) if path else None
-                baseline = runs.load(options.baseline).as_baseline() if options.baseline else None
+                baseline = _baseline(options, stored)
                 options = _tonight(_as_before(options, stored), say)
                 bad = knownbad.load(options.known_bad) if options.known_bad else ()
                 plan = plan_for(options)
@@ -123,10 +123,10 @@ class Campaign:
                 campaign._choose_again(wanted, stored)
             undo.pop_all()
         campaign._write_nodes(bad)
-        whole = set(selected) >= set(plan.needed_by)
+        left_out = _left_out(plan, options, selected)
         if baseline is not None:
             folder.event("baseline", run=options.baseline, values=pack(baseline))
-        folder.event("selected", tests=list(selected), all=whole)
+        folder.event("selected", tests=list(selected), all=not left_out, left_out=left_out)
         return campaign
 
     def measure(self, progress: Progress) -> None:
@@ -230,6 +230,28 @@ class Campaign:
         self.pending = tuple(c for c in wanted if c in chosen)
 
 
+def _baseline(options: Options, stored: runs.StoredRun | None) -> Baseline | None:
+    """What the run is held against: chosen once, and never the run itself."""
+    if not options.baseline:
+        return None
+    earlier = runs.load(options.baseline)
+    if stored is not None and stored.baseline is not None:
+        raise UsageError(f"{stored.folder} has its baseline already: leave --baseline away, or start a new run")
+    if stored is not None and stored.run.id == earlier.run.id:
+        raise UsageError(f"{stored.folder} cannot be its own baseline: name an earlier run")
+    return earlier.as_baseline()
+
+
+def _left_out(plan: Plan, options: Options, selected: Sequence[str]) -> str:
+    """What this session leaves out of what the suite and the cluster file ask for; "" where nothing."""
+    if missing := [test for test in plan.needed_by if test not in set(selected)]:
+        return f"{len(missing)} of {len(plan.needed_by)} checks were deselected"
+    nodes, wanted = plan.cluster.nodes, load(options.cluster).nodes
+    if options.suite == "acceptance" and nodes < wanted:
+        return f"only {nodes} of the {wanted} nodes of {plan.cluster.name} were measured"
+    return ""
+
+
 def _wish(plan: Plan, options: Options) -> Wish:
     """The nodes that a plan needs, and for how long at most."""
     return replace(
@@ -307,6 +329,10 @@ def _check_same(stored: runs.StoredRun, plan: Plan, options: Options) -> None:
         )
     if stored.run.suite != options.suite:
         raise UsageError(f"{stored.folder} is a run of suite {stored.run.suite}: add --suite {stored.run.suite}")
+    started_by = [e.detail["launcher"] for e in stored.events if e.kind == "nodes"]
+    here, there = socket.gethostname(), set(stored.latest_environments)
+    if "torchrun" in started_by and there and here not in there:
+        raise UsageError(f"{stored.folder} was measured on {', '.join(sorted(there))}, this is {here}: start a new run")
     if stored.run.expected != plan.expected:
         raise UsageError(
             f"{stored.folder} expects other numbers than this checkout does on this machine "
@@ -351,9 +377,7 @@ def _attempts(stored: runs.StoredRun) -> dict[str, int]:
 
 def _sound(stored: runs.StoredRun) -> set[tuple[str, str, str]]:
     """Numbers that were measured, whatever they amount to: a resume does not replace them."""
-    verdicts = stored.verdicts(today=date.today())
-    unsound = {(v.config, v.metric, params_key(v.params)) for v in verdicts if v.status in UNFINISHED}
-    return {key for e in stored.run.expected if (key := (e.config, *e.key)) not in unsound}
+    return settled(stored.run.expected, stored.verdicts(today=date.today()))
 
 
 def _matches(verdict: Verdict, what: str) -> bool:

@@ -15,7 +15,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from benchmarks.launch import LAUNCHERS
-from benchmarks.measurement import Config, Environment, Expected, Measurement, RecordError, Verdict, decode, now
+from benchmarks.measurement import (
+    Config,
+    Environment,
+    Expected,
+    Measurement,
+    RecordError,
+    Verdict,
+    decode,
+    now,
+    params_key,
+)
 from benchmarks.spec import Place, from_config
 from suites.allocation import Allocation
 from suites.launching import Launch
@@ -28,6 +38,9 @@ GROUP_MARGIN_S = 60.0  # the process group gives up this much after the longest 
 START_TRIES = 2  # launches in a row that may fail to come up before a place is given up
 NOISY_TRIES = 2  # further attempts at a config whose verdict is noisy; their samples are pooled
 
+UNFINISHED = ("missing", "error", "noisy")  # more measuring may settle these; a fail or an impossible wants --retest
+
+Key = tuple[str, str, str]  # config, metric, params
 FollowUp = Callable[[], Sequence[Config]]
 
 
@@ -67,10 +80,12 @@ class Controller:
         try:
             self._pass(configs, pool=False)
             for _ in range(NOISY_TRIES):
-                noisy = {v.config for v in self.judge() if v.status == "noisy"}
+                verdicts = self.judge()
+                noisy = {v.config for v in verdicts if v.status == "noisy" and v.mandatory}
                 again = [c for c in configs if c.id in noisy]
                 if not again:
                     break
+                self.kept |= settled(self.plan.expected, verdicts)
                 self.progress.again(len(again))
                 self.folder.event("noisy", configs=[c.id for c in again])
                 self._pass(again, pool=True)
@@ -165,6 +180,10 @@ class Controller:
                 return
             if (config.id, *record.key) in self.kept:
                 return
+            if record.subject.rank not in (None, rank):
+                said = f"rank {rank} answers for rank {record.subject.rank}: {record.metric}"
+                self.folder.event("error", config=config.id, attempt=attempt, rank=rank, reason=said)
+                return
             notes = {**record.notes, "pool": True} if pool else record.notes
             self.folder.measurement(replace(record, config=config.id, attempt=attempt, notes=notes))
             self._got[config.id, *record.key] += record.outcome == "ok"
@@ -205,6 +224,14 @@ class Controller:
         if left := self._live.leftovers():
             self.folder.event("leftover", launch=self.launches, what=left)
         self._live = None
+
+
+def settled(expected: Iterable[Expected], verdicts: Iterable[Verdict]) -> set[Key]:
+    """Numbers that more repetitions must not touch: those that failed, and those that nothing calls into question."""
+    listed = list(verdicts)
+    fixed = {(v.config, v.metric, params_key(v.params)) for v in listed if v.status in ("fail", "impossible")}
+    doubtful = {(v.config, v.metric, params_key(v.params)) for v in listed if v.status in UNFINISHED}
+    return {key for e in expected if (key := (e.config, *e.key)) in fixed or key not in doubtful}
 
 
 @dataclass

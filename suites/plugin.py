@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
+import traceback
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, TextIO
@@ -153,8 +154,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Write the end and the views, and turn the outcome into the exit status."""
     campaign = session.config.stash.get(CAMPAIGN, None)
     if campaign is None:
-        if session.config.option.cluster and exitstatus == 1:
-            session.exitstatus = INCOMPLETE  # nothing was measured: a check did not import
+        if session.config.option.cluster and exitstatus in (0, 1):
+            session.exitstatus = INCOMPLETE  # nothing was measured: only listed, or a check did not import
         return
     try:
         broken = session.config.stash[BROKEN]
@@ -162,9 +163,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         if xml := session.config.stash.get(JUNIT, None):
             junit.write(campaign.stored(), campaign.verdicts_once(), Path(xml))
         outcome = campaign.outcome
-    except Exception:
-        session.exitstatus = INCOMPLETE  # a crash of ours is never an acceptance, nor a rejection
-        raise
+    except Exception:  # noqa: BLE001 - a crash of ours is never an acceptance, nor a rejection
+        traceback.print_exc(file=_terminal(session.config))
+        session.exitstatus = INCOMPLETE
+        return
     if exitstatus in (0, 1):
         session.exitstatus = EXIT_CODES[outcome]
 
@@ -178,8 +180,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     terminalreporter.write_line(table(campaign.stored(), campaign.verdicts_once()))
     if campaign.trouble:
         terminalreporter.write_line(f"stopped early: {campaign.trouble}", red=True)
-        terminalreporter.write_line(f"finish it: pytest suites --cluster {config.option.cluster} "
-                                    f"--suite {config.option.suite} --resume {campaign.folder.path}")  # fmt: skip
+        terminalreporter.write_line(f"finish it: pytest suites --resume {campaign.folder.path}")  # fmt: skip
     terminalreporter.write_line(f"page: {campaign.folder.path / 'index.html'}")
 
 

@@ -229,6 +229,48 @@ def test_a_check_on_a_metric_nobody_measured_fails(checkout):
     assert finished.code == 3 and "no benchmark of this check emits planet.*" in finished.output
 
 
+def test_a_listing_of_checks_is_no_acceptance(checkout):
+    checkout.plant("good")
+    assert checkout.run("--collect-only").code == 3
+
+
+def test_a_broken_check_stays_broken_until_it_runs_again(checkout):
+    checkout.plant("good", "waived")
+    path = checkout.folder / "suites" / "test_planted.py"
+    good = path.read_text()
+    path.write_text(good.replace('verdicts("planted.*").must_pass()', 'raise KeyError("our own bug")', 1))
+    checkout.cluster('\n[waivers.w]\nlimit = "rate"\napprover = "a"\nreason = "r"\nexpires = 2999-01-01\n')
+    first = checkout.run()
+    assert first.code == 3
+    path.write_text(good)
+    assert checkout.run("--resume", str(first.folder), "-k", "waived").code == 3, "it was not looked at again"
+    assert checkout.run("--resume", str(first.folder)).code == 6
+
+
+def test_more_repetitions_never_dilute_a_fail(checkout):
+    """One number fails, another of the same benchmark is noisy: only the noisy one is measured again."""
+    checkout.plant("slow and noisy once")
+    finished = checkout.run()
+    assert len(events(finished, "noisy")) >= 1
+    assert finished.code == 1 and "fail" in statuses(finished)["slow and noisy once"]
+    resumed = checkout.run("--resume", str(finished.folder))
+    assert resumed.code == 1
+
+
+def test_a_run_is_not_its_own_baseline_and_has_only_one(checkout):
+    checkout.cluster(
+        '\n[limits.tonight]\nmetric = "planted.rate"\nunit = "1"\nof = "baseline"\nfloor = 0.9\nsource = "x"\n'
+    )
+    checkout.plant("good")
+    run = ("--suite", "nightly")
+    first = checkout.run(*run)
+    itself = checkout.run("--resume", str(first.folder), "--baseline", str(first.folder))
+    assert itself.code == 4 and "own baseline" in itself.output
+    second = checkout.run(*run, "--baseline", str(first.folder))
+    again = checkout.run("--resume", str(second.folder), "--baseline", str(first.folder))
+    assert again.code == 4 and "baseline already" in again.output
+
+
 # -- ranks that go wrong -----------------------------------------------------------------------------------------
 
 
@@ -248,6 +290,14 @@ def test_dead_hung_and_raising_ranks_cost_only_their_own_benchmark(checkout):
     batches = {e["config"]: e["seconds"] for e in events(finished, "batch")}
     assert max(batches.values()) < 8.0 + 1.5  # the hung rank is named within the benchmark's limit
     assert not ranks_of(checkout.folder) and not events(finished, "leftover")
+
+
+def test_what_goes_wrong_after_the_last_record_still_counts(checkout):
+    causes = ("killed at the end", "raises at the end", "asleep at the end")
+    checkout.plant(*causes, "other rank", limit_s=6.0)
+    finished = checkout.run()
+    found = statuses(finished)
+    assert all(found[cause] == {"error"} for cause in (*causes, "other rank")) and finished.code == 3
 
 
 def test_a_rank_killed_from_outside_in_a_sweep_is_named(checkout):

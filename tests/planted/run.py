@@ -37,7 +37,12 @@ def run(spec: Planted, world: World) -> Iterator[Measurement]:
             once = SAMPLES["noisy"] if first_time("noisy") else GOOD * 40
         record = rate.measured(*once, subject=world.me())
         yield ALTERED.get(spec.cause, lambda m: m)(record) if mine else record
-    yield seconds.measured(*(1 / s for s in GOOD), subject=world.me())
+    if mine and spec.cause == "slow and noisy once":  # one number fails while the other is noisy at first
+        yield seconds.measured(*(NOISY_SECONDS if first_time("time") else (0.1,) * 40), subject=world.me())
+    else:
+        yield seconds.measured(*(1 / s for s in GOOD), subject=world.me())
+    if mine and spec.cause.endswith(" at the end"):
+        happen(spec.cause.removesuffix(" at the end"))
     world.barrier()
 
 
@@ -77,7 +82,9 @@ def first_time(what: str) -> bool:
     return True
 
 
+NOISY_SECONDS = (0.2, 1.9, 0.3, 1.8, 0.2, 2.0, 0.3, 1.9)  # the limit is 1 s
 SAMPLES = {
+    "slow and noisy once": tuple(s / 10 for s in GOOD),
     "slow": tuple(s / 10 for s in GOOD),
     "noisy": (0.2e9, 1.5e9, 0.3e9, 1.4e9, 0.25e9, 1.6e9, 0.2e9, 1.5e9),
     "nan": (*GOOD[:-1], math.nan),
@@ -91,6 +98,7 @@ SAMPLES = {
 }
 
 ALTERED: dict[str, Callable[[Measurement], Measurement]] = {
+    "other rank": lambda m: replace(m, subject=replace(m.subject, rank=0)),
     "throttled": lambda m: replace(m, conditions={"disqualified": "thermal slowdown on gpu0"}),
     "other unit": lambda m: replace(m, unit="bit/s"),
     "same rank": lambda m: replace(m, subject=replace(m.subject, rank=0)),
