@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
 from clusters.cluster import Cluster
-from clusters.limits import Limit
+from clusters.limits import POSITIVE, Limit
 from clusters.table import ClusterError, Table, near
 
 GOOD_SIDE = {"higher": "floor", "lower": "ceiling", "equal": "equal"}
@@ -28,8 +28,8 @@ def check_metrics(cluster: Cluster, names: Iterable[str] | Mapping[str, tuple[st
     """Refuse limits and exemptions that fit no metric.
 
     `names` are the metrics of all benchmarks; as a mapping name -> (unit, better), unit and direction are checked
-    too. Raises ClusterError: unknown metric (nearest named), another unit, a floor where lower is better, a ratio
-    of different units.
+    too. Raises ClusterError: unknown metric (nearest named), another unit, a floor where lower is better or that
+    nothing is below, a ratio of different units or of a metric to itself.
     """
     names = dict(names) if isinstance(names, Mapping) else dict.fromkeys(names, ("", ""))
     for exemption in cluster.exemptions:
@@ -39,7 +39,7 @@ def check_metrics(cluster: Cluster, names: Iterable[str] | Mapping[str, tuple[st
         for name in _matching(limit.metric, names, where):
             unit, better = names[name]
             if limit.ratio_to:
-                _check_ratio(limit.ratio_to, name, names, where)
+                _check_ratio(limit, limit.ratio_to, name, names, where)
             if unit:
                 _check_unit(limit, name, unit, where)
             if better:
@@ -69,17 +69,25 @@ def _unknown(pattern: str, names: Iterable[str], where: str) -> ClusterError:
     return ClusterError(f"{where}: no benchmark emits {pattern!r}{near(pattern, names)}; {shown}")
 
 
-def _check_ratio(other: str, name: str, names: Mapping[str, tuple[str, str]], where: str) -> None:
+def _check_ratio(limit: Limit, other: str, name: str, names: Mapping[str, tuple[str, str]], where: str) -> None:
     if other not in names:
         raise _unknown(other, names, f"{where} ratio_to")
     unit, other_unit = names[name][0], names[other][0]
     if unit != other_unit:
         raise ClusterError(f"{where}: {name} is in {unit}, {other} in {other_unit}: a ratio needs two of one unit")
+    apart = any(k in limit.where and limit.where[k] != v for k, v in limit.ratio_where.items())
+    if other == name and not apart:
+        raise ClusterError(
+            f"{where}: {name} as a ratio to itself is always 1: name another metric in ratio_to, "
+            f"or let where and ratio_where give one param different values"
+        )
 
 
 def _check_unit(limit: Limit, name: str, unit: str, where: str) -> None:
     if limit.of == "value" and limit.unit != unit:
         raise ClusterError(f'{where}: unit = "{limit.unit}", but {name} is in {unit}: write the limit in {unit}')
+    if limit.bound == "floor" and limit.value <= 0 and unit in POSITIVE:
+        raise ClusterError(f"{where}: floor = {limit.value:g}: no {name} is below it: write a floor above zero")
 
 
 def _check_direction(limit: Limit, name: str, better: str, where: str) -> None:

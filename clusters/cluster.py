@@ -61,6 +61,7 @@ class Cluster:
     network: Network = field(default_factory=Network)
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     limits: tuple[Limit, ...] = ()
+    elsewhere: tuple[str, ...] = ()  # names of its limits that are for another number of nodes
     waivers: tuple[Waiver, ...] = ()
     exemptions: tuple[Exemption, ...] = ()
     contradictions: tuple[str, ...] = ()  # printed when it loads, each with its arithmetic

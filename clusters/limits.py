@@ -19,6 +19,7 @@ from fnmatch import fnmatchcase
 Scalar = str | int | float | bool
 BOUNDS = ("floor", "ceiling", "equal")
 REFERENCES = ("value", "metric", "peers", "baseline")
+POSITIVE = ("s", "B/s", "FLOP/s", "1/s")  # units of which nothing real is zero or negative
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +53,10 @@ class Limit:
     def value(self) -> float:
         """The bound's number, in `unit`."""
         return float(getattr(self, self.bound))
+
+    def holds_in(self, scope: dict[str, Scalar]) -> bool:
+        """Whether this limit is for a run of this scope (sku, nodes, backend)."""
+        return all(scope.get(k) == v for k, v in self.scope.items())
 
     def covers(self, metric: str, params: dict[str, Scalar]) -> bool:
         """Whether this limit judges a measurement of `metric` with these params."""

@@ -19,7 +19,7 @@ from clusters import hardware
 from clusters.agreement import check_metrics, check_settings
 from clusters.cluster import Cluster, Gpu, Network
 from clusters.contradictions import Contract, contradictions
-from clusters.limits import BOUNDS, REFERENCES, Exemption, Limit, Waiver
+from clusters.limits import BOUNDS, REFERENCES, Exemption, Limit, Scalar, Waiver
 from clusters.shares import resolve
 from clusters.table import ClusterError, Table, near, read
 
@@ -37,6 +37,7 @@ LIMIT = (
 )  # fmt: skip
 OF = (*REFERENCES, "hardware")  # "hardware" becomes a plain value when it loads
 SCOPE = ("sku", "nodes", "backend", "min_nodes", "max_nodes")  # the last two decide when it loads
+BACKENDS = ("gloo", "nccl", "mpi")  # mpi: of imported results only
 WAIVER = ("limit", "approver", "reason", "expires", "subject")
 NETWORK = ("kind", "nics_per_node", "nic_rate", "oversubscription", "in_network", "source")
 KINDS = ("infiniband", "roce", "ethernet")
@@ -57,11 +58,14 @@ def load(name_or_path: str, *, nodes: int | None = None) -> Cluster:
     if nodes is not None:
         top.fields["nodes"] = nodes  # limits of another number of nodes do not hold, those of this number do
     cluster = _machine(path, content, top.only(TOP))
-    limits = tuple(limit for name, table in top.tables("limits").items() for limit in _limits(name, table, cluster))
+    tables = top.tables("limits")
+    found = {name: _limits(name, table, cluster) for name, table in tables.items()}
+    limits = tuple(limit for group in found.values() for limit in group)
     names = tuple(limit.name for limit in limits)
     return dataclasses.replace(
         cluster,
         limits=limits,
+        elsewhere=tuple(name for name, group in found.items() if not group),
         contradictions=contradictions(_contract(top.table("contract")), gpu=cluster.gpu),
         waivers=tuple(_waiver(name, table, names) for name, table in top.tables("waivers").items()),
         exemptions=_exemptions(top.table("not_applicable")),
@@ -210,13 +214,27 @@ def _limit(name: str, table: Table) -> Limit:
         ratio_where=table.scalars("ratio_where"),
         scale=table.positive("scale", 1.0),
         where=table.scalars("where"),
-        scope=Table(where=f"{table.where} scope", fields=table.scalars("scope")).only(SCOPE).fields,
+        scope=_scope(Table(where=f"{table.where} scope", fields=table.scalars("scope")).only(SCOPE)),
         mandatory=table.flag("mandatory", True),
         physical=table.flag("physical", False),
         date=str(table.day("date")) if "date" in table.fields else "",
     )
     _check_reference(limit, table)
     return limit
+
+
+def _scope(table: Table) -> dict[str, Scalar]:
+    """A scope that some run can have: a word that none has would switch the limit off, and nobody would know."""
+    models = hardware.gpus()
+    skus = ("cpu", *models, *(name for model in models.values() for name in model.names))
+    for key, words, cure in (
+        ("sku", skus, '; it is "cpu", or a GPU of clusters/hardware.toml: add yours there'),
+        ("backend", BACKENDS, f"; it is one of {', '.join(BACKENDS)}"),
+    ):
+        word = table.text(key)
+        if key in table.fields and word not in words:
+            raise table.error(f'{key} = "{word}" is unknown{near(word, words)}{cure}')
+    return table.fields
 
 
 def _check_reference(limit: Limit, table: Table) -> None:
@@ -235,6 +253,11 @@ def _check_reference(limit: Limit, table: Table) -> None:
         raise table.error(f'unit = "{limit.unit}" of a ratio: the limit is a share of {limit.of}, write unit = "1"')
     if limit.tolerance < 0 or ("tolerance" in table.fields and limit.bound != "equal"):
         raise table.error(f"tolerance = {limit.tolerance:g} goes with equal and is not negative")
+    if limit.tolerance >= max(1.0, abs(limit.value)):
+        raise table.error(
+            f"tolerance = {limit.tolerance:g} of equal = {limit.value:g} lets everything pass: "
+            f"write less than {max(1.0, abs(limit.value)):g}"
+        )
 
 
 def _waiver(name: str, table: Table, limits: tuple[str, ...]) -> Waiver:

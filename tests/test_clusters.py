@@ -183,6 +183,16 @@ WRONG = {
     "scale zero": (LIMIT + "of = 'metric'\nratio_to = 'x'\nscale = 0", r"scale = 0 must be above zero"),
     "ratio with a unit": (LIMIT.replace('"1"', '"B/s"') + "of = 'peers'", r"unit = \"B/s\" of a ratio.*write"),
     "tolerance": (LIMIT + "tolerance = 0.1", r"tolerance = 0.1 goes with equal"),
+    "tolerance of everything": (
+        LIMIT.replace("ceiling = 1.0", "equal = 2\ntolerance = 2"), r"tolerance = 2 of equal = 2 lets everything pass",
+    ),
+    "negative tolerance": (LIMIT.replace("ceiling = 1.0", "equal = 2\ntolerance = -1"), r"tolerance = -1 .*negative"),
+    "infinite tolerance": (LIMIT.replace("ceiling = 1.0", "equal = 2\ntolerance = inf"), r"tolerance = inf is no num"),
+    "unknown GPU in a scope": (
+        LIMIT + "scope = { sku = 'h100-sxm5' }", r"\[limits.exact\] scope: sku = \"h100-sxm5\" .*mean 'h100-sxm'",
+    ),
+    "unknown backend in a scope": (LIMIT + "scope = { backend = 'ncll' }", r"backend = \"ncll\" .*mean 'nccl'"),
+    "a number as a scope's GPU": (LIMIT + "scope = { sku = 100 }", r"sku = 100 must be text"),
     "scope": (LIMIT + "scope = { node = 2 }", r"scope: unknown key 'node' \(do you mean 'nodes'"),
     "where": (LIMIT + "where = { bytes = [1, 2] }", r"where.bytes = \[1, 2\] must be one"),
     "limit date": (LIMIT + "date = 'yesterday'", r"date = 'yesterday' is no date: write date = 2026-12-31"),
@@ -265,6 +275,16 @@ METRICS = {
         ("links.latency", "1", 'floor = 1\nof = "peers"', r"a floor on links.latency"),
         ("links.bandwidth", "1", 'floor = 1\nof = "metric"\nratio_to = "gemm.flops"', r"a ratio needs two of one unit"),
         ("links.bandwidth", "1", 'floor = 1\nof = "metric"\nratio_to = "memory.copy"', r"ratio_to: no benchmark emits"),
+        ("gemm.flops", "1", 'floor = 1\nof = "metric"\nratio_to = "gemm.flops"', r"gemm.flops as a ratio to itself"),
+        ("*.bandwidth", "1", 'floor = 1\nof = "metric"\nratio_to = "links.bandwidth"', r"as a ratio to itself"),
+        (
+            "gemm.flops",
+            "1",
+            'floor = 1\nof = "metric"\nratio_to = "gemm.flops"\nwhere = { m = 8 }\nratio_where = { m = 8, k = 1 }',
+            r"as a ratio to itself",
+        ),
+        ("gemm.flops", "FLOP/s", "floor = 0", r"floor = 0: no gemm.flops is below it"),
+        ("links.bandwidth", "1", 'floor = -1\nof = "peers"', r"floor = -1: no links.bandwidth is below it"),
     ],
 )
 def test_a_limit_that_fits_no_metric_is_refused(metric, unit, bound, expected, tmp_path):
@@ -283,6 +303,8 @@ def test_a_limit_that_fits_no_metric_is_refused(metric, unit, bound, expected, t
         'metric = "*.bandwidth"\nunit = "1"\nfloor = 0.3\nof = "peers"',
         'metric = "links.bandwidth"\nunit = "1"\nfloor = 0.3\nof = "metric"\nratio_to = "memory.copy.bandwidth"',
         'metric = "links.wrong_elements"\nunit = "1"\nequal = 0',
+        'metric = "gemm.flops"\nunit = "1"\nfloor = 1\nof = "metric"\nratio_to = "gemm.flops"\n'
+        'where = { dtype = "fp8" }\nratio_where = { dtype = "bf16" }',
     ],
 )
 def test_a_limit_that_fits_passes(limit, tmp_path):
@@ -400,6 +422,18 @@ def test_a_limit_for_other_numbers_of_nodes_does_not_load(scope, nodes, tmp_path
     assert held == nodes
 
 
+@pytest.mark.parametrize(
+    "scope", ["sku = 'cpu'", "sku = 'h200-sxm', backend = 'nccl'", "sku = 'NVIDIA H200', backend = 'gloo'"]
+)
+def test_a_scope_that_a_run_can_have_loads(scope, tmp_path):
+    assert len(loaded(tmp_path, f"{LIMIT}scope = {{ {scope} }}").limits) == 1
+
+
+def test_a_limit_for_other_numbers_of_nodes_keeps_its_name(tmp_path):
+    assert loaded(tmp_path, f"{LIMIT}scope = {{ min_nodes = 2 }}").elsewhere == ("exact",)
+    assert loaded(tmp_path, LIMIT).elsewhere == ()
+
+
 # -- the shipped files -----------------------------------------------------------------------------------------------
 
 
@@ -416,7 +450,8 @@ NODES = {"local": (1,), "gb200-nvl72": (18, 36, 90), "h100-512-reference": (64,)
 @pytest.mark.parametrize(("name", "nodes"), [(n, k) for n in known() for k in NODES.get(n, (1, 2, 3, 64))])
 def test_every_limit_judges_something_that_the_acceptance_suite_expects(name, nodes, tmp_path):
     cluster = with_nodes(tmp_path, name, nodes)
-    gpu = InstalledGpu(index=0, name="any", serial="", uuid="", memory_bytes=1, driver="")
+    product = cluster.gpu.names[0] if cluster.gpu else "any"
+    gpu = InstalledGpu(index=0, name=product, serial="", uuid="", memory_bytes=1, driver="")
     gpus = (gpu,) * (cluster.gpus_per_node or 0)
     check_metrics(cluster, metrics(cluster, gpus))
     expected = make_plan(cluster, "acceptance", checks("acceptance"), gpus).expected
