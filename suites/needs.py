@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
+
 from benchmarks.spec import Spec
 from clusters.cluster import Cluster
 
@@ -60,11 +62,17 @@ def needs(build: Build, *, suites: Sequence[str] = ("acceptance", "nightly")) ->
 def checks(suite: str, folder: Path = FOLDER) -> list[Check]:
     """Every check of a suite, in file and line order, read from the modules themselves.
 
-    Raises ValueError where a test in the folder has no `@needs`: it would judge nothing.
+    Raises ValueError where a test in the folder has no `@needs`, or a module skips itself: it would judge nothing.
     """
     found: list[Check] = []
     for path in sorted(folder.glob("test_*.py")):
-        module = importlib.import_module(f"{folder.name}.{path.stem}")
+        try:
+            module = importlib.import_module(f"{folder.name}.{path.stem}")
+        except pytest.skip.Exception as skipped:
+            raise ValueError(
+                f"{folder.name}/{path.name} skips itself ({skipped}): what is skipped proves nothing; take the skip "
+                f"out, or exempt its metrics in the cluster file: [not_applicable]"
+            ) from None
         for name, function in vars(module).items():
             if not name.startswith("test_") or not callable(function):
                 continue

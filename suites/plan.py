@@ -14,6 +14,8 @@ from benchmarks.inventory import InstalledGpu
 from benchmarks.measurement import Config, Expected
 from benchmarks.spec import Place, Spec, from_config, to_config
 from clusters.cluster import Cluster
+from clusters.hardware import identify
+from clusters.loader import known, load
 from suites.needs import SUITES, Check, checks
 from suites.search import derived
 
@@ -111,14 +113,11 @@ def places(cluster: Cluster, gpus: Sequence[InstalledGpu]) -> tuple[Place, Place
     """Where device benchmarks and where world benchmarks run.
 
     No GPU: CPU ranks over gloo for both. One GPU in one node: devices on it, the world on CPU ranks over gloo.
-    More: one NCCL rank a GPU for both. Raises ValueError where there are fewer GPUs than the file says.
+    More: one NCCL rank a GPU for both. Raises ValueError where the GPUs are not those that the file says.
     """
     wanted = len(gpus) if cluster.gpus_per_node is None else cluster.gpus_per_node
-    if cluster.nodes == 1 and wanted > len(gpus):
-        raise ValueError(
-            f"{cluster.name} has {wanted} GPUs a node, this machine shows {len(gpus)}: "
-            f"more ranks than GPUs; run it on such a node, or correct gpus_per_node in {cluster.path}"
-        )
+    if cluster.nodes == 1:
+        _check_gpus(cluster, wanted, gpus)
     cpu = Place(device="cpu", backend="gloo", nodes=cluster.nodes, ranks_per_node=cluster.ranks_per_node)
     if not wanted:
         return cpu, cpu
@@ -126,6 +125,27 @@ def places(cluster: Cluster, gpus: Sequence[InstalledGpu]) -> tuple[Place, Place
         return Place(device="cuda", backend="gloo", nodes=1, ranks_per_node=1), cpu
     many = Place(device="cuda", backend="nccl", nodes=cluster.nodes, ranks_per_node=wanted)
     return many, many
+
+
+def _check_gpus(cluster: Cluster, wanted: int, gpus: Sequence[InstalledGpu]) -> None:
+    """Refuse a machine whose GPUs are others, more or fewer than the file of a single node says."""
+    if cluster.gpu:
+        for name in sorted({gpu.name for gpu in gpus}):
+            sku = identify(name).sku
+            if sku != cluster.gpu.sku:
+                fitting = [file for file in known() if (model := load(file).gpu) and model.sku == sku]
+                cure = f"run it with --cluster {' or '.join(fitting)}" if fitting else "run it on such a node"
+                raise ValueError(
+                    f"{cluster.name} is of {cluster.gpu.sku}, this machine has {name}: its limits are of other GPUs; "
+                    f'{cure}, or correct gpu in {cluster.path}: gpu = "{sku}"'
+                )
+    if wanted != len(gpus):
+        what = "more ranks than GPUs" if wanted > len(gpus) else "some GPUs would not be tested"
+        cure = "run it on such a node" if wanted > len(gpus) else "name the ones meant in CUDA_VISIBLE_DEVICES"
+        raise ValueError(
+            f"{cluster.name} has {wanted} GPUs a node, this machine shows {len(gpus)}: {what}; {cure}, "
+            f"or correct gpus_per_node in {cluster.path}"
+        )
 
 
 def where(spec: Spec, device: Place, world: Place) -> list[Place]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from benchmarks.collectives.spec import Collective
@@ -49,6 +51,23 @@ def test_one_gpu_measures_devices_on_it_and_the_world_on_gloo(local):
 def test_several_gpus_are_one_nccl_rank_each(local):
     device, world = places(local, [GPU] * 8)
     assert device == world == Place(device="cuda", backend="nccl", nodes=1, ranks_per_node=8)
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "said"),
+    [
+        ("NVIDIA H200", 8, r"of h100-sxm, this machine has NVIDIA H200: .*--cluster h200-sxm-ndr400,.*\"h200-sxm\""),
+        ("NVIDIA H100 80GB", 8, r"unknown GPU product 'NVIDIA H100 80GB' .*hardware.toml"),
+        (GPU.name, 7, r"has 8 GPUs a node, this machine shows 7: more ranks than GPUs; .*gpus_per_node"),
+        (GPU.name, 9, r"shows 9: some GPUs would not be tested; .*CUDA_VISIBLE_DEVICES, or correct gpus_per_node"),
+    ],
+)
+def test_a_machine_with_other_gpus_than_its_file_says_is_refused(name, number, said):
+    cluster = load("h100-sxm-ndr400", nodes=1)
+    assert places(cluster, [GPU] * 8)[0].device == "cuda"
+    gpus = [*[GPU] * (number - 1), dataclasses.replace(GPU, name=name)]
+    with pytest.raises(ValueError, match=said):
+        places(cluster, gpus)
 
 
 def test_configs_are_grouped_by_place_so_that_each_is_launched_once(local):
@@ -99,6 +118,15 @@ def test_needs_refuses_an_unknown_suite():
 def test_a_suite_without_checks_is_refused(local):
     with pytest.raises(ValueError, match="--suite"):
         make_plan(local, "node", [], [])
+
+
+def test_a_module_that_skips_itself_is_refused(tmp_path, monkeypatch):
+    folder = tmp_path / "skipping"
+    folder.mkdir()
+    (folder / "test_zz.py").write_text("import pytest\npytest.skip('not today', allow_module_level=True)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=r"skipping/test_zz.py skips itself \(not today\)"):
+        checks("smoke", folder)
 
 
 def test_a_check_that_asks_for_nothing_is_refused(local):
