@@ -217,6 +217,7 @@ class Verdict:
     n: int = 0  # samples of the worst unit
     units: int = 0  # units judged
     mandatory: bool = True
+    physical: bool = False  # of a bound that nothing can pass: beyond it is `impossible`, within it proves nothing
     reason: str = ""
     evidence: dict[str, Any] = field(default_factory=dict)
     attempts: int = 1
@@ -243,11 +244,13 @@ def decode(cls: type[T], line: str | bytes) -> T:
     """The record a line holds.
 
     Raises RecordError with what is wrong: not JSON (cut?), a newer schema, an unknown or missing field,
-    a field of another type.
+    a field of another type, a whole number that no float holds.
     """
     marked = (b'"$"' if isinstance(line, bytes) else '"$"') in line  # type: ignore[operator]
     try:
-        fields = json.loads(line, object_hook=_revive if marked else None)
+        fields = json.loads(line, object_hook=_revive if marked else None, parse_int=_whole)
+    except RecordError:
+        raise
     except ValueError as error:
         raise RecordError(f"not a whole line of JSON ({error})") from None
     if not isinstance(fields, dict):
@@ -282,6 +285,15 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float | bool):
         return value
     raise TypeError(f"a record holds plain values, not {type(value).__name__}")
+
+
+def _whole(digits: str) -> int:
+    number = int(digits)
+    try:
+        float(number)
+    except OverflowError:
+        raise RecordError(f"a number too large to compute with ({digits[:12]}..., {len(digits)} digits)") from None
+    return number
 
 
 def _revive(fields: dict[str, Any]) -> Any:

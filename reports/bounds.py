@@ -3,10 +3,11 @@
 Pure arithmetic on estimates. A ratio's reference (another metric, the peers, a baseline) comes in as an
 Estimate; where it comes from is the judge's business (reports/judge.py).
 
+>>> from reports.evidence import Unit
 >>> limit = Limit(name="floor", metric="m", unit="B/s", source="contract", floor=10.0)
 >>> units = Unit((0,), "rank 0", "n1", (7.0, 8.0, 9.0)), Unit((1,), "rank 1", "n1", (11.0,))
->>> against(limit, Attempt(numbers=(1,), units=units))
-[Judged(unit='rank 0', node='n1', estimate=Estimate(median=8.0, low=7.0, high=9.0, n=3), status='fail')]
+>>> against(limit, Attempt(numbers=(1,), units=units))[0]
+Judged(unit='rank 0', node='n1', estimate=Estimate(median=8.0, low=7.0, high=9.0, n=3), status='fail')
 """
 
 from __future__ import annotations
@@ -35,21 +36,25 @@ class Judged(NamedTuple):
 def against(limit: Limit, attempt: Attempt, reference: Estimate | None = None) -> list[Judged]:
     """The units that do not pass, gravest first and among equals the worst first, then the worst that passes.
 
+    A value that is no finite number (a ratio that overflows) is an `error`, never on the good side.
+
     `reference` divides the values, where the limit bounds a ratio to a metric or a baseline. With
     `limit.of == "peers"` it is not used: each unit is held against the median unit, and of two units each
     against the other, so that a good one cannot lift a bad one halfway.
     """
     values = _extremes(limit, attempt) if limit.bound == "equal" else attempt.estimates
-    if limit.of == "peers":
-        peer = _peers(values.median)
-        values = values.over(peer, peer, peer)
-    elif reference is not None:
-        values = values.over(reference.median, reference.low, reference.high)
+    with np.errstate(all="ignore"):  # what overflows is found below
+        if limit.of == "peers":
+            peer = _peers(values.median)
+            values = values.over(peer, peer, peer)
+        elif reference is not None:
+            values = values.over(reference.median, reference.low, reference.high)
+    broken = ~np.isfinite([values.median, values.low, values.high]).all(axis=0)
     beyond, undecided = _sides(limit, values)
-    rank = np.where(beyond, 0, np.where(undecided, 1, 2))
+    rank = np.select([broken, beyond, undecided], [0, 1, 2], 3)
     order = np.lexsort((_goodness(limit, values.median), rank))
-    failing = int(np.count_nonzero(rank < 2))
-    names = "impossible" if limit.physical else "fail", "noisy", "pass"
+    failing = int(np.count_nonzero(rank < 3))
+    names = "error", "impossible" if limit.physical else "fail", "noisy", "pass"
     units = attempt.units
     return [Judged(units[i].label, units[i].node, values.at(i), names[rank[i]]) for i in map(int, order[: failing + 1])]
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import NamedTuple
 
-from benchmarks.measurement import STATUSES, Verdict
+from benchmarks.measurement import STATUSES, Run, Verdict
+from clusters.cluster import Cluster
 from reports.quantities import param, percent, quantity
 
 SIGNS = {"floor": "≥", "ceiling": "≤", "equal": "="}
@@ -124,6 +125,11 @@ def criteria(verdicts: Iterable[Verdict]) -> list[Criterion]:
             )
         )
     return sorted(found, key=lambda c: (not c.mandatory, GRAVITY.index(c.worst.status), c.limit))
+
+
+def elsewhere(run: Run, cluster: Cluster) -> list[str]:
+    """Names of the cluster file's limits that are not for this run: of other nodes, another GPU or backend."""
+    return [*cluster.elsewhere, *(limit.name for limit in cluster.limits if not limit.holds_in(run.scope))]
 
 
 def _pattern(metrics: set[str]) -> str:

@@ -53,7 +53,7 @@ def judge(
     evidence = measurements if isinstance(measurements, Evidence) else Evidence(measurements, errors)
     judging = _Judging(
         run=run,
-        limits=[limit for limit in limits if all(run.scope.get(k) == v for k, v in limit.scope.items())],
+        limits=[limit for limit in limits if limit.holds_in(run.scope)],
         waivers=waivers,
         exemptions=exemptions,
         today=today,
@@ -76,10 +76,12 @@ def explain(
 
     `broken_checks` are those that failed in their own code: a check that could not look proves nothing.
 
+    A pass within a physical bound proves that measuring is sound, not that the cluster is good: alone it is nothing.
     An advisory limit's `fail` and `noisy` are shown and change nothing. Anything missing, in error or
     impossible counts whatever the limit: it says that measuring went wrong, not the cluster.
     """
-    counts = Counter(v.status for v in verdicts if v.mandatory or v.status in UNSOUND)
+    counting = [v for v in verdicts if v.mandatory or v.status in UNSOUND]
+    counts = Counter(v.status for v in counting)
     rejected = [f"{_checks(counts['fail'])} failed"] if counts["fail"] else []
     words = {"missing": "missing", "error": "in error", "impossible": "impossible", "noisy": "noisy"}
     incomplete = [f"{_checks(counts[s])} {said}" for s, said in words.items() if counts[s]]
@@ -91,6 +93,8 @@ def explain(
         incomplete.append("the run never ended")
     if not counts["pass"]:
         incomplete.append("no mandatory check passed")
+    elif all(v.physical for v in counting if v.status == "pass"):
+        incomplete.append("nothing but physical bounds passed")
     waived = [f"{_checks(counts['waived'])} waived"] if counts["waived"] else []
     if rejected:
         return "REJECTED", rejected + incomplete + waived
@@ -299,4 +303,5 @@ def _of_limit(limit: Limit) -> dict[str, Any]:
         "limit_unit": limit.unit,
         "limit_source": limit.source,
         "mandatory": limit.mandatory,
+        "physical": limit.physical,
     }

@@ -71,6 +71,7 @@ def page(stored: StoredRun, verdicts: Sequence[Verdict]) -> str:
         warnings=stored.warnings,
         found=found,
         criteria=findings.criteria(verdicts),
+        elsewhere=findings.elsewhere(stored.run, stored.cluster),
         families=families(stored, verdicts),
         course=(how := course(stored)),
         timeline=charts.timeline(how.spans, total=how.total_s, what="launches and batches of the run over time")

@@ -32,6 +32,8 @@ def told(
     said += f"{'worst sample' if equal else 'median'} {quantity(value.median, limit.unit)}{ratio} (n={value.n}), "
     said += f"{'must be' if equal else limit.bound} {quantity(limit.value, limit.unit)}"
     said += f" from {limit.source} [{limit.name}]"
+    if worst.status == "error":
+        said += "; that is no finite number: nothing can be said of it"
     if worst.status == "noisy":
         said += f"; the limit lies inside {quantity(value.low, limit.unit)} to {quantity(value.high, limit.unit)}"
     if worst.status == "impossible":

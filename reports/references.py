@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 
 from benchmarks.measurement import Expected, Run
@@ -32,11 +33,13 @@ class References:
         self.found: dict[tuple[str, str, tuple[str, str]], Estimate | Problem] = {}
 
     def of(self, e: Expected, limit: Limit) -> Estimate | Problem:
-        """What `limit`'s ratio divides `e` by: a positive Estimate, or why there is none."""
+        """What `limit`'s ratio divides `e` by: a positive finite Estimate, or why there is none."""
         if limit.of == "baseline":
             key = comparison_key(e, configs=self.configs, scope=self.run.scope)
             found = self.baseline.get(key)
-            return found or Problem("no_baseline", "no comparable earlier run: the absolute limits still judge")
+            if found is None:
+                return Problem("no_baseline", "no comparable earlier run: the absolute limits still judge")
+            return _positive(found, "the baseline")
         wanted = self._wanted(e, limit)
         where = "".join(f" {k}={v}" for k, v in limit.ratio_where.items())
         if not wanted:
@@ -44,6 +47,8 @@ class References:
         if len(wanted) > 1:
             said = f"{len(wanted)} numbers are {limit.ratio_to}{where}: say in ratio_where which one is meant"
             return Problem("error", said)
+        if wanted[0] is e:
+            return Problem("error", f"a ratio of {e.metric} to itself is always 1: it says nothing")
         key_of = limit.name, wanted[0].config, wanted[0].key
         if key_of not in self.found:
             self.found[key_of] = self._measured(wanted[0], limit)
@@ -73,6 +78,12 @@ class References:
         if problem := attempts[-1].problem:
             return Problem("missing", f"the reference {limit.ratio_to} cannot count: {problem.reason}")
         value = typical(attempts[-1].estimates)
-        if value.low * limit.scale <= 0:
-            return Problem("error", f"the reference {limit.ratio_to} is not positive: no ratio to it has a meaning")
-        return Estimate(value.median * limit.scale, value.low * limit.scale, value.high * limit.scale, value.n)
+        scaled = Estimate(value.median * limit.scale, value.low * limit.scale, value.high * limit.scale, value.n)
+        return _positive(scaled, f"the reference {limit.ratio_to}")
+
+
+def _positive(reference: Estimate, what: str) -> Estimate | Problem:
+    """A reference that can divide, or why it cannot."""
+    if all(0 < value < math.inf for value in reference[:3]):
+        return reference
+    return Problem("error", f"{what} is not positive and finite: no ratio to it has a meaning")

@@ -18,7 +18,7 @@ from tabulate import tabulate
 from benchmarks.measurement import Verdict
 from reports.culprits import told
 from reports.evidence import listed
-from reports.findings import Findings, Trouble, family, limit_text, noise_text, params_text, value_text
+from reports.findings import Findings, Trouble, elsewhere, family, limit_text, noise_text, params_text, value_text
 from reports.judge import unjudged
 from reports.quantities import percent
 from reports.runs import StoredRun
@@ -109,6 +109,8 @@ def _quiet(stored: StoredRun, verdicts: Sequence[Verdict], findings: Findings, w
         if found:
             counts = Counter(family(v.metric) for v in found)
             lines.append(f"{name}: {len(found):,} ({', '.join(f'{k} {n:,}' for k, n in counts.items())})")
+    if others := elsewhere(stored.run, stored.cluster):
+        lines.append(f"limits not for this cluster: {', '.join(others)}")
     return "\n".join(textwrap.fill(line, width, subsequent_indent="    ") for line in lines)
 
 

@@ -11,10 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.measurement import Config, Event, Expected, Measurement, Run, Subject
+from clusters.cluster import Cluster
 from clusters.limits import Exemption, Limit, Waiver
 from reports.comparison import baseline_of
 from reports.evidence import Evidence
+from reports.findings import elsewhere
 from reports.judge import EXIT_CODES, explain, judge, outcome, unjudged
+from reports.statistics import Estimate
 
 TODAY = date(2026, 12, 1)
 TEST = "suites/test_gemm.py::test_speed"
@@ -157,6 +160,14 @@ def test_a_limit_of_another_scope_does_not_apply_and_the_number_is_listed_as_not
     assert unjudged(run, found) == [e]
 
 
+def test_limits_that_are_not_for_a_run_are_named():
+    only_h100, two_nodes = limit("h100", floor=8.0, scope={"sku": "h100-sxm"}), "two_nodes"
+    cluster = Cluster(name="c", path="", text="", sha256="", limits=(FLOOR, only_h100), elsewhere=(two_nodes,))
+    run = Run(id="r1", suite="s", cluster="c", cluster_sha256="", started_at="", scope={"sku": "b200"})
+    assert elsewhere(run, cluster) == ["two_nodes", "h100"]
+    assert elsewhere(dataclasses.replace(run, scope={"sku": "h100-sxm"}), cluster) == ["two_nodes"]
+
+
 def test_a_number_without_a_limit_is_still_missing_when_it_is_not_there():
     assert only(verdicts(expect(), [], limits=[])).status == "missing"
 
@@ -260,6 +271,13 @@ def test_a_damaged_table_never_passes(change, status):
     record = pair_table(e, {(0, 1): STEADY, (1, 0): STEADY})
     change(record.columns)
     assert only(verdicts(e, [record], [limit(metric="links.*", unit="B/s", floor=1.0)])).status == status
+
+
+def test_a_number_that_no_float_holds_is_an_error():
+    e = expect(per="rank", units=2)
+    table = measured(e, columns={"rank": [0, 1], "samples": [[10.0], [10**400]]})
+    v = only(verdicts(e, [table]))
+    assert (v.status, v.reason) == ("error", "a sample too large to be a number: rank 1")
 
 
 def test_a_rank_that_broke_is_named_with_its_reason():
@@ -412,6 +430,28 @@ def test_a_ratio_without_a_sound_reference_never_passes(expected, records, statu
     assert said in v.reason
 
 
+def test_a_ratio_to_itself_is_an_error():
+    itself = dataclasses.replace(RATIO, ratio_to="checkpoint.save.bandwidth")
+    v = only(verdicts([SAVE], [measured(SAVE, 1e-9)], [itself]))
+    assert (v.status, "to itself" in v.reason) == ("error", True)
+
+
+@pytest.mark.parametrize(("save", "raw"), [(1.0, 5e-324), (1e300, 1e-300), (1.0, 1e309)])
+def test_a_ratio_that_is_no_finite_number_is_an_error(save, raw):
+    v = next(v for v in verdicts([SAVE, RAW], [measured(SAVE, save), measured(RAW, raw)], [RATIO]) if v.limit)
+    assert v.status in ("error", "missing")
+    scaled = dataclasses.replace(RATIO, scale=1e308)
+    v = next(v for v in verdicts([SAVE, RAW], [measured(SAVE, 1.0), measured(RAW, 10.0)], [scaled]) if v.limit)
+    assert (v.status, "not positive and finite" in v.reason) == ("error", True)
+
+
+def test_peers_too_far_apart_for_a_number_are_an_error():
+    e = expect(per="rank", units=3)
+    v = only(verdicts(e, by_rank(e, {0: (1e-320,), 1: (1e-320,), 2: (1e300,)}), [PEERS]))
+    assert (v.status, v.subject) == ("error", "rank 2")
+    assert "no finite number" in v.reason
+
+
 def test_a_ratio_that_could_mean_two_numbers_is_an_error():
     raws = [expect("checkpoint.raw.bandwidth", unit="B/s", bytes=b) for b in (1, 2)]
     v = only(verdicts([SAVE, *raws], [measured(e, 6.0) for e in (SAVE, *raws)], [RATIO]))
@@ -461,6 +501,23 @@ def test_a_number_is_held_against_the_same_number_of_an_earlier_run():
     for now, status in ((10.0, "pass"), (9.0, "fail")):
         v = only(verdicts(e, [measured(e, now)], [BASELINE], configs=configs(), baseline=baseline(e, 10.0)))
         assert (v.status, v.value) == (status, pytest.approx(now / 10))
+
+
+@pytest.mark.parametrize("earlier", [0.0, -1.0, math.nan, math.inf])
+def test_a_baseline_that_is_not_positive_and_finite_never_passes(earlier):
+    e = expect(unit="1")
+    old = dict.fromkeys(baseline(e, 1.0), Estimate(earlier, earlier, earlier, 5))
+    for now in (0.0, -50.0, 10.0):
+        v = only(verdicts(e, [measured(e, now)], [BASELINE], configs=configs(), baseline=old))
+        assert (v.status, "the baseline is not positive and finite" in v.reason) == ("error", True)
+
+
+@pytest.mark.parametrize(("earlier", "status"), [(0.0, "error"), (1.0, "fail"), (3.5, "fail")])
+def test_mixed_samples_are_not_equal_to_a_baseline(earlier, status):
+    e = expect("links.wrong_elements", unit="1", better="equal")
+    same = limit(metric=e.metric, unit="1", equal=1.0, of="baseline")
+    old = dict.fromkeys(baseline(e, 1.0), Estimate(earlier, earlier, earlier, 5))
+    assert only(verdicts(e, [measured(e, 0.0, 7.0)], [same], configs=configs(), baseline=old)).status == status
 
 
 @pytest.mark.parametrize("place", [{"nodes": 2}, {"backend": "nccl"}, {"ranks_per_node": 8}])
@@ -576,6 +633,19 @@ def test_a_part_of_the_suite_or_a_run_that_stopped_is_incomplete():
 
 def test_nothing_passed_is_incomplete():
     assert outcome([], selected_all=True, ended=True) == "INCOMPLETE"
+
+
+def test_physical_bounds_alone_accept_nothing():
+    e = expect()
+    possible = limit("possible", ceiling=1e18, physical=True)
+    alone = verdicts(e, [measured(e, 1e-9)], [possible])
+    assert only(alone).status == "pass"
+    told = ["nothing but physical bounds passed"]
+    assert explain(alone, selected_all=True, ended=True) == ("INCOMPLETE", told)
+    advisory = verdicts(e, [measured(e, *STEADY)], [possible, dataclasses.replace(FLOOR, mandatory=False)])
+    assert outcome(advisory, selected_all=True, ended=True) == "INCOMPLETE"
+    both = verdicts(e, [measured(e, *STEADY)], [possible, FLOOR])
+    assert explain(both, selected_all=True, ended=True) == ("ACCEPTED", ["2 checks passed"])
 
 
 def test_the_reasons_are_counted():

@@ -54,6 +54,15 @@ def test_every_verdict_is_in_exactly_one_list(verdicts):
     assert sum(found.counts.values()) == len(verdicts)
 
 
+def test_limits_that_are_not_for_the_run_are_named_in_the_table_and_on_the_page(stored, verdicts):
+    one, two = stored.cluster.limits[0], "of_two_nodes"
+    foreign = dataclasses.replace(one, name="of_a_b200", scope={"sku": "b200"})
+    cluster = dataclasses.replace(stored.cluster, limits=(*stored.cluster.limits, foreign), elsewhere=(two,))
+    other = dataclasses.replace(stored, cluster=cluster)
+    assert "limits not for this cluster: of_two_nodes, of_a_b200" in table.table(other, verdicts, width=140)
+    assert "not for this cluster: of_two_nodes, of_a_b200" in page.page(other, verdicts)
+
+
 def test_failures_come_worst_first(verdicts):
     margins = [v.margin for v in Findings.of(verdicts).failures]
     assert margins == sorted(margins)

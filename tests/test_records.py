@@ -108,6 +108,8 @@ def test_one_line_by_hand():
         ({"samples": 1.0}, "samples: expected a list"),
         ({"samples": ["fast"]}, "samples: expected float"),
         ({"samples": [True]}, "samples: expected float"),
+        ({"samples": [10**400]}, "too large to compute with"),
+        ({"columns": {"rank": [0], "samples": [[-(10**400)]]}}, "too large to compute with"),
         ({"attempt": 1.5}, "attempt: expected int"),
         ({"params": {"bytes": None}}, "params.bytes"),
         ({"subject": {"speed": 1}}, "subject: unknown field speed"),
