@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from pathlib import Path
+from typing import Any
 
 from benchmarks.inventory import DriverError, gpus
 from benchmarks.launch import LAUNCHERS
@@ -26,6 +27,7 @@ from clusters.cluster import Cluster
 from clusters.loader import ClusterError, check_metrics, check_settings, load
 from reports import page, runs
 from reports.comparison import Baseline, pack
+from reports.culprits import SUSPECTS, told
 from suites import knownbad, nightly, search
 from suites.allocation import Allocation, Say, Wish, hold
 from suites.controller import UNFINISHED, Controller, NodesLostError, TimeUpError, settled
@@ -218,7 +220,7 @@ class Campaign:
         """Of the configs wanted, those a resume finishes or a retest repeats."""
         verdicts = stored.verdicts(today=self.today)
         if self.options.retest:
-            chosen = {v.config for v in verdicts if _matches(v, self.options.retest)}
+            chosen = {v.config for v in verdicts if _matches(v, self.options.retest, told(stored))}
             if not chosen:
                 self.folder.close()
                 meaning = "failed or is missing" if self.options.retest == "failed" else f"has {self.options.retest}"
@@ -380,9 +382,11 @@ def _sound(stored: runs.StoredRun) -> set[tuple[str, str, str]]:
     return settled(stored.run.expected, stored.verdicts(today=date.today()))
 
 
-def _matches(verdict: Verdict, what: str) -> bool:
-    """Whether --retest WHAT means this verdict: "failed", or the name of its subject or node."""
+def _matches(verdict: Verdict, what: str, blame: Mapping[str, Any]) -> bool:
+    """Whether --retest WHAT means this verdict: "failed", or the name of its subject, its node or an accused node."""
     if what == "failed":
         return verdict.status in ("fail", "impossible", *UNFINISHED)
+    if verdict.metric == SUSPECTS:
+        return any(what in (s["title"], *s["nodes"]) for s in blame.get("suspects", ()))
     names = {verdict.subject, *verdict.subject.split(), str(verdict.evidence.get("node", ""))}
     return what in names

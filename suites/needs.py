@@ -37,7 +37,10 @@ class Check:
 
     def specs(self, cluster: Cluster) -> list[Spec]:
         """The specs it needs on this cluster; at least one."""
-        built: Any = self.build(cluster)
+        try:
+            built: Any = self.build(cluster)
+        except TypeError as error:
+            raise ValueError(f"{cluster.path}: a setting that {self.test} reads has the wrong type: {error}") from None
         specs = list(built) if isinstance(built, Iterable) else [built]
         if not specs:
             raise ValueError(f"{self.test} asks for nothing on {cluster.name}: a check that measures nothing is none")

@@ -33,7 +33,7 @@ CASES = {
         "this machine shows 0",
     ),
     "zero ranks": (CLUSTER.replace("ranks_per_node = 2", "ranks_per_node = 0"), "ranks_per_node"),
-    "more nodes than one machine": (CLUSTER.replace("nodes = 1", "nodes = 4"), "this machine only"),
+    "more nodes than one machine": (CLUSTER.replace("nodes = 1", "nodes = 4"), "no scheduler answers here"),
 }
 
 

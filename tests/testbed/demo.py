@@ -69,11 +69,13 @@ def search(bed: Bed, *faults: Fault, run_dir: Path, show: bool = False) -> Told:
         "--cluster", str(cluster), "--launcher", "testbed", "--run-dir", str(run_dir),
     ]  # fmt: skip
     env = {**os.environ, **campaign.variables(bed), "CUDA_VISIBLE_DEVICES": ""}
+    before = runs.newest(run_dir)
     with planted(bed, *faults):
         done = subprocess.run(
             words, cwd=ROOT, env=env, text=True, stdout=None if show else subprocess.PIPE, stderr=subprocess.STDOUT
         )
-    folder = runs.newest(run_dir)
+    newest = runs.newest(run_dir)
+    folder = newest if newest != before else None  # a campaign that was refused made none
     found = told(runs.load(folder)).get("suspects", ()) if folder else ()
     titles = tuple(str(s["title"]) for s in found)
     return Told(titles=titles, code=done.returncode, output=done.stdout or "", page=(folder or run_dir) / "index.html")
