@@ -1,118 +1,277 @@
-"""Which nodes a night tests: fixed blocks, whoever waits longest, within the promise, and done in time."""
+"""Nights on disk: what nightly, history, promote, limits and prune make of them."""
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+import os
+import shutil
+import tomllib
+from datetime import date
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from suites import knownbad, nightly
-from suites.knownbad import KnownBad, KnownBadError
-from suites.nightly import Range, blocks, choose, seconds_until
-from suites.nodes import NodesError
+from clusters import loader
+from reports import archive, pins, proposals, prune, runs, trend
+from reports.commands import main
+from reports.nightly import nightly
+from reports.runs import RunError
+from tests.made_up_nights import CLUSTER, rewrite_head, write
 
-NAMES = tuple(f"n{i}" for i in range(1, 65))
-NOW = datetime(2026, 12, 1, 1, 0, tzinfo=UTC)
-
-
-def test_a_range_of_idle_nodes_is_read():
-    assert Range.parse("idle:8-32") == Range(least=8, most=32) and Range.parse("idle:2") == Range(least=2, most=2)
-    assert Range.parse("8") is None
-    with pytest.raises(NodesError, match="at least 1"):
-        Range.parse("idle:9-8")
+TODAY = date(2026, 12, 1)
 
 
-@given(st.integers(1, 200), st.sampled_from(nightly.BLOCKS))
-def test_blocks_cover_every_node_and_never_change(count, size):
-    names = [f"n{i}" for i in range(count)]
-    found = blocks(names, size)
-    assert all(len(block) == size for block in found)
-    assert {n for block in found for n in block} == (set(names) if count >= size else set())
-    assert found == blocks(names, size)
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory):
+    """Twelve quiet nights; night 3 pinned as the baseline."""
+    root = tmp_path_factory.mktemp("nights") / "runs"
+    for night in range(12):
+        write(root, night)
+    pins.promote(runs.load(root / "night-003"), by="Ada", why="accepted")
+    return root
 
 
-def test_the_largest_block_that_is_idle_is_taken():
-    assert len(choose(NAMES, NAMES, {}, Range(least=8, most=40), now=NOW).nodes) == 32
-    assert choose(NAMES, NAMES[8:16], {}, Range(least=8, most=32), now=NOW).nodes == NAMES[8:16]
-    with pytest.raises(NodesError, match=r"7 of 64 are idle"):
-        choose(NAMES, NAMES[:7], {}, Range(least=8, most=32), now=NOW)
+@pytest.fixture
+def history(quiet, tmp_path):
+    """A copy that a test may add nights to."""
+    return shutil.copytree(quiet, tmp_path / "runs")
 
 
-def test_who_waits_longest_comes_first():
-    last = {n: NOW - timedelta(days=1) for n in NAMES} | {n: NOW - timedelta(days=3) for n in NAMES[16:24]}
-    assert choose(NAMES, NAMES, last, Range(least=8, most=8), now=NOW).nodes == NAMES[16:24]
+def report(folder, *again):
+    stored = runs.load(folder)
+    return nightly(stored, stored.verdicts(today=TODAY), folder.parent, again=again)
 
 
-def test_a_node_that_would_break_the_promise_goes_before_all():
-    last = {n: NOW - timedelta(days=6) for n in NAMES} | dict.fromkeys(NAMES[40:48], NOW)
-    last[NAMES[40]] = NOW - timedelta(days=8)
-    found = choose(NAMES, NAMES, last, Range(least=8, most=8), now=NOW, within_nights=7)
-    assert found.nodes == NAMES[40:48] and not found.overdue
+def test_a_quiet_night_is_nothing_new(history):
+    found = report(write(history, 12))
+    assert (found.status, found.history, found.baseline) == (0, 12, "night-003")
+    assert not found.groups
+    assert not found.suspects
 
 
-def test_nodes_that_stay_overdue_are_named():
-    found = choose(NAMES, NAMES[:8], dict.fromkeys(NAMES[:63], NOW), Range(least=8, most=8), now=NOW)
-    assert found.overdue == ("n64",)
+def test_a_slower_night_is_suspect_until_two_re_runs_agree(history, capsys):
+    slow = {"collectives.all_reduce.busbw": 0.94}
+    tonight = write(history, 12, factor=slow)
+    first = report(tonight)
+    assert first.status == 3
+    assert [(a.title, a.rung) for a in first.suspects] == [("collectives.all_reduce.busbw 1 GiB", "night")]
+    assert first.suspects[0].effect == pytest.approx(-0.06, abs=0.01)
+    again = [write(history, 12, name=f"again{'x' * i}", factor=slow) for i in range(2)]
+    assert main(["nightly", str(tonight), "--history", str(history), "--confirm", *map(str, again)]) == 1
+    said = capsys.readouterr().out
+    assert said.startswith("REGRESSION")
+    assert "collectives" in said
+    fine = [write(history, 12, name=f"fine{'y' * i}") for i in range(2)]
+    refuted = report(tonight, *fine)
+    assert (refuted.status, len(refuted.refuted)) == (0, 1)
 
 
-@given(st.integers(2, 60), st.integers(1, 8))
-def test_every_node_is_tested_within_as_many_nights_as_there_are_blocks(count, _):
-    names = [f"n{i}" for i in range(count)]
-    last: dict[str, datetime] = {}
-    nights = len(blocks(names, 2))
-    for night in range(nights):
-        when = NOW + timedelta(days=night)
-        last |= dict.fromkeys(choose(names, names, last, Range(least=2, most=2), now=when).nodes, when)
-    assert set(last) == set(names)
+def test_one_gpu_that_fell_behind_is_named_with_its_node(history):
+    tonight = write(history, 12, gpu={11: 0.9})
+    assert {(a.unit, a.node) for a in report(tonight).suspects} == {("node1 gpu3", "node1")}
+    found = report(tonight, *(write(history, 12, name="again" + "x" * i, gpu={11: 0.9}) for i in range(2)))
+    assert [(group.node, group.family) for group in found.groups] == [("node1", "gemm")]
+    assert found.groups[0].effect == pytest.approx(-0.1, abs=0.02)
 
 
-@pytest.mark.parametrize(("clock", "hours"), [("05:00", 4.0), ("00:30", 23.5), ("01:00", 24.0)])
-def test_a_night_ends_at_the_next_time_of_day(clock, hours):
-    assert seconds_until(clock, now=NOW) == hours * 3600
+def test_a_gray_gpu_is_found_in_its_samples(history):
+    found = report(write(history, 12, gray=6))
+    assert {(a.rung, a.unit) for a in found.suspects} == {("gray", "node0 gpu6")}
 
 
-def test_what_is_no_time_of_day_is_refused():
-    with pytest.raises(NodesError, match="such as 05:00"):
-        seconds_until("five", now=NOW)
+def test_improvements_are_shown_and_are_no_alarm(history):
+    found = report(write(history, 12, factor={"checkpoint.save.time": 0.8}))
+    assert found.status == 0
+    assert [a.title for a in found.improved] == ["checkpoint.save.time full"]
 
 
-# -- known-bad nodes ---------------------------------------------------------------------------------------------
-
-ENTRY = '[n17]\nowner = "rack team"\nticket = "HW-1"\nexpires = 2026-12-24\nreason = "NIC 3"\n'
-
-
-def test_a_known_bad_node_is_shown_with_who_looks_after_it(tmp_path):
-    (tmp_path / "bad.toml").write_text(ENTRY)
-    (entry,) = knownbad.load(tmp_path / "bad.toml")
-    assert entry == KnownBad(node="n17", owner="rack team", ticket="HW-1", expires=date(2026, 12, 24), reason="NIC 3")
-    assert entry.line(date(2026, 12, 1)) == "n17 is known to be bad: NIC 3 (HW-1, rack team, until 2026-12-24)"
-    assert knownbad.excused([entry], ["n1", "n17"], today=date(2026, 12, 24)) == ("n17",)
+def test_creep_is_seen_against_the_pinned_baseline(history):
+    for night in range(12, 27):
+        tonight = write(history, night, factor={"gemm.flops": 1 - 0.003 * (night - 11)})
+    found = report(tonight)
+    assert found.status == 1
+    assert ("drift", "") in {(a.rung, a.unit) for group in found.groups for a in group.alarms}
 
 
-def test_an_expired_entry_excuses_nothing_and_is_not_forgotten():
-    entry = KnownBad(node="n17", owner="o", ticket="t", expires=date(2026, 11, 30))
-    assert knownbad.excused([entry], ["n17"], today=date(2026, 12, 1)) == ()
-    assert "EXPIRED on 2026-11-30" in entry.line(date(2026, 12, 1))
+def test_what_is_missing_is_never_nothing_new(history):
+    found = report(write(history, 12, without=("checkpoint.save.time",)))
+    assert found.status == 3
+    assert any("missing" in reason for reason in found.unsure)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("n17 = 1", "write a table"),
-        ("[n17]\nowner = 'o'\nticket = 't'", "expires missing"),
-        ("[n17]\nowner = 'o'\nticket = 't'\nexpires = '2026-12-24'", "a date without quotes"),
-        (ENTRY + "why = 'x'", "unknown why"),
-        ("[n17", "bad.toml"),
-    ],
-)
-def test_half_an_entry_is_refused_with_the_cure(tmp_path, text, said):
-    (tmp_path / "bad.toml").write_text(text)
-    with pytest.raises(KnownBadError, match=said):
-        knownbad.load(tmp_path / "bad.toml")
+def test_a_run_that_never_ended_cannot_say_and_time_zones_do_not_matter(history):
+    tonight = write(history, 12)
+    lines = (tonight / "events.jsonl").read_text().splitlines()
+    (tonight / "events.jsonl").write_text(lines[0] + "\n")
+    rewrite_head(tonight, started_at="2026-11-13T11:00:00+09:00")
+    found = report(tonight)
+    assert (found.status, found.history, found.partial) == (3, 12, ("the run never ended",))
+    rewrite_head(tonight, started_at="2026-11-13T02:00:00")
+    assert report(tonight).history == 12
 
 
-def test_a_file_that_is_not_there_is_an_error(tmp_path):
-    with pytest.raises(KnownBadError, match="cannot read"):
-        knownbad.load(tmp_path / "none.toml")
+def test_below_a_hard_limit_is_a_regression_on_any_night(history):
+    assert report(write(history, 12, factor={"gemm.flops": 0.4})).status == 1
+
+
+def test_too_few_nights_cannot_say(tmp_path):
+    for night in range(8):
+        tonight = write(tmp_path, night)
+    found = report(tonight)
+    assert (found.status, found.history) == (3, 7)
+    assert "fewer than 8 comparable nights" in found.unsure[0]
+
+
+def test_nights_that_failed_do_not_become_the_measure(history):
+    for night in range(12, 24):
+        write(history, night, factor={"gemm.flops": 0.4})
+    found = report(write(history, 24))
+    assert found.status == 0
+    assert not found.improved
+
+
+def test_the_index_can_be_thrown_away_and_follows_the_run(history):
+    first = archive.nights(history)
+    files = sorted((history / archive.INDEX).glob("*.npz"))
+    assert len(files) == len(first) == 12
+    files[0].write_bytes(b"broken")
+    shutil.rmtree(history / "night-011")
+    write(history, 11, factor={"gemm.flops": 0.5})
+    again = archive.nights(history)
+    assert [n.run for n in again] == [n.run for n in first]
+    old, new = (n[-1].medians(n[-1].series[0]).mean() for n in (first, again))
+    assert new == pytest.approx(old / 2, rel=0.02) or old == new  # the first may be read only now
+    assert new == pytest.approx(3.5e14, rel=0.02)
+
+
+def test_two_runs_with_one_id_are_refused(history):
+    shutil.copytree(history / "night-001", history / "copy")
+    with pytest.raises(RunError, match="two runs with one id"):
+        archive.nights(history)
+
+
+# -- history -----------------------------------------------------------------------------------------------------
+
+
+def test_a_change_is_marked_with_what_changed_around_it(tmp_path, capsys):
+    root = tmp_path / "runs"
+    for night in range(20):
+        late = night >= 12
+        write(root, night, factor={"gemm.flops": 0.9 if late else 1.0}, driver="580.95" if late else "580.65")
+    found = trend.trends(archive.nights(root), "gemm.*")[0]
+    assert [c.night for c in found.changes] == ["night-012"]
+    assert found.changes[0].effect == pytest.approx(-0.1, abs=0.01)
+    assert found.changes[0].around == (("driver", "580.65", "580.95"),)
+    page = tmp_path / "t.html"
+    assert main(["history", "gemm.*", "--history", str(root), "-o", str(page)]) == 0
+    assert "driver: 580.65 -> 580.95" in capsys.readouterr().out
+    assert "580.95" in page.read_text()
+    assert "<script" not in page.read_text()
+    assert trend.trends(archive.nights(root), "collectives.*")[0].changes == ()
+
+
+def test_one_node_has_a_history_of_its_own(tmp_path):
+    root = tmp_path / "runs"
+    for night in range(16):
+        write(root, night, gpu=dict.fromkeys(range(8, 16), 0.9) if night >= 8 else {})
+    every = archive.nights(root)
+    assert [c.night for c in trend.trends(every, "gemm.flops", node="node1")[0].changes] == ["night-008"]
+    assert trend.trends(every, "gemm.flops", node="node0")[0].changes == ()
+    assert trend.trends(every, "gemm.flops", node="node9") == []
+
+
+def test_an_unknown_metric_says_which_there_are(quiet, capsys):
+    assert main(["history", "gem.flops", "--history", str(quiet)]) == 4
+    assert "gemm.flops" in capsys.readouterr().err
+
+
+# -- promote, baseline -------------------------------------------------------------------------------------------
+
+
+def test_promotions_are_kept_with_who_when_and_why(history, capsys):
+    assert main(["promote", str(history / "night-005"), "--by", "Grace", "--why", "new firmware"]) == 0
+    found = pins.pins(history)
+    assert [(pin.run, pin.by, pin.why) for pin in found] == [
+        ("night-003", "Ada", "accepted"), ("night-005", "Grace", "new firmware"),
+    ]  # fmt: skip
+    assert pins.pinned(history, cluster="rack7", suite="nightly").run == "night-005"
+    assert pins.pinned(history, cluster="rack8", suite="nightly") is None
+    capsys.readouterr()
+    assert main(["baseline", "--history", str(history)]) == 0
+    said = capsys.readouterr().out
+    assert said.index("new firmware") < said.index("accepted")
+
+
+def test_only_an_accepted_run_may_be_promoted(history):
+    with pytest.raises(RunError, match="REJECTED"):
+        pins.promote(runs.load(write(history, 12, factor={"gemm.flops": 0.4})), by="Ada", why="because")
+    with pytest.raises(RunError, match="--why"):
+        pins.promote(runs.load(history / "night-001"), by="Ada", why=" ")
+
+
+def test_a_baseline_that_is_gone_says_so(history):
+    shutil.rmtree(history / "night-003")
+    with pytest.raises(RunError, match=r"night-003 .* pinned by Ada .* is gone"):
+        report(write(history, 12))
+
+
+# -- limits ------------------------------------------------------------------------------------------------------
+
+
+def test_proposed_limits_load_and_the_runs_they_came_from_pass_them(history, tmp_path):
+    stored = [runs.load(history / f"night-{i:03}") for i in range(3)]
+    text = proposals.propose(stored, today=TODAY)
+    assert set(tomllib.loads(text)["limits"]) == {
+        "measured_collectives_all_reduce_busbw_1073741824", "measured_checkpoint_save_time_full",
+    }  # fmt: skip
+    file = tmp_path / "rack7.toml"
+    file.write_text(CLUSTER + "\n" + text)
+    cluster = loader.load(str(file))
+    floor = next(x for x in cluster.limits if x.bound == "floor" and x.metric.startswith("collectives"))
+    assert 3.4e11 < floor.value < 3.6e11
+    assert "3 runs, 3 values" in floor.source
+    assert floor.scope == {"sku": "h100-sxm", "backend": "nccl"}
+    diff = proposals.diff(stored, today=TODAY)
+    assert diff.startswith("--- a/rack7.toml")
+    assert all(line[0] in "+- @" for line in diff.splitlines())
+
+
+def test_limits_come_from_accepted_runs_only(history):
+    with pytest.raises(RunError, match="REJECTED"):
+        proposals.propose([runs.load(write(history, 12, factor={"gemm.flops": 0.4}))], today=TODAY)
+
+
+# -- prune -------------------------------------------------------------------------------------------------------
+
+
+def test_prune_shows_first_and_keeps_baselines_and_the_newest(history, capsys):
+    archive.nights(history)
+    assert main(["prune", "--history", str(history), "--keep", "5"]) == 0
+    assert "6 would be removed" in capsys.readouterr().out
+    assert len(list(history.glob("night-*"))) == 12
+    assert main(["prune", "--history", str(history), "--keep", "5", "--yes"]) == 0
+    left = sorted(path.name for path in history.glob("night-*"))
+    assert left == ["night-003", *(f"night-{i:03}" for i in range(7, 12))]
+    assert len(list((history / archive.INDEX).glob("*.npz"))) == 6
+
+
+def test_prune_leaves_what_it_cannot_read_and_what_is_no_run(history):
+    (history / "night-000" / "run.json").write_text("{")
+    (history / "notes").mkdir()
+    assert history / "night-000" not in prune.prunable(history, keep=1)
+    assert history / "notes" not in prune.prunable(history, keep=1)
+    with pytest.raises(RunError, match="at least 1"):
+        prune.prunable(history, keep=0)
+
+
+def test_two_nights_that_end_at_once_lose_nothing(history):
+    children = []
+    for _ in range(2):
+        if (child := os.fork()) == 0:
+            try:
+                archive.nights(history)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+    assert len(archive.nights(history)) == 12
+    assert not list((history / archive.INDEX).glob("*.partial*"))
