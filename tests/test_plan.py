@@ -125,8 +125,10 @@ def test_a_module_that_skips_itself_is_refused(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "test_zz.py").write_text("import pytest\npytest.skip('not today', allow_module_level=True)\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ValueError, match=r"skipping/test_zz.py skips itself \(not today\)"):
+    with pytest.raises((ValueError, pytest.skip.Exception)) as caught:  # a skip let through would skip this test
         checks("smoke", folder)
+    assert isinstance(caught.value, ValueError)
+    assert "skipping/test_zz.py skips itself (not today)" in str(caught.value)
 
 
 def test_a_check_that_asks_for_nothing_is_refused(local):
