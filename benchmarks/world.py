@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from benchmarks import devices
 from benchmarks.measurement import Subject
 from benchmarks.spec import Place
 
@@ -82,7 +83,7 @@ class World:
     def me(self) -> Subject:
         """This rank's device as the subject of a measurement."""
         group = "gpu" if self.device.type == "cuda" else "rank"
-        gpu = self.device.index if self.device.type == "cuda" else None
+        gpu = self.local_rank if self.device.type == "cuda" else None  # also where a rank sees only its own, as 0
         return Subject(group=group, node=self.node, rank=self.rank, gpu=gpu, gpu_serial=self.gpu_serial)
 
     def all(self) -> Subject:
@@ -95,16 +96,12 @@ def open_world(place: Place, *, timeout_s: float, scratch: str = "") -> World:
 
     The measured group's backend is `place.backend`; the control group is always gloo. `timeout_s` is the
     groups' own time-out: a safety net behind the controller's, which diagnoses before anyone is ended.
-    Raises RuntimeError where `place` asks for more GPUs than this node has.
+    Raises ValueError where there is no GPU for this rank, RuntimeError where two ranks have the same one.
     """
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     device = torch.device("cpu")
     if place.device == "cuda":
-        if local_rank >= torch.cuda.device_count():
-            raise RuntimeError(
-                f"local rank {local_rank} has no GPU: {socket.gethostname()} shows {torch.cuda.device_count()}"
-            )
-        device = torch.device("cuda", local_rank)
+        device = torch.device("cuda", devices.index_of(local_rank=local_rank, visible=torch.cuda.device_count()))
         torch.cuda.set_device(device)
     limit = timedelta(seconds=timeout_s)
     if not dist.is_initialized():
@@ -114,7 +111,12 @@ def open_world(place: Place, *, timeout_s: float, scratch: str = "") -> World:
     node = socket.gethostname()
     nodes: list[Any] = [node] * size
     if size > 1:
-        dist.all_gather_object(nodes, node, group=control)
+        name = str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
+        told: list[Any] = [("", "")] * size
+        dist.all_gather_object(told, (node, name), group=control)
+        if problem := devices.shared(told):
+            raise RuntimeError(problem)
+        nodes = [node for node, _ in told]
     return World(
         rank=dist.get_rank(), size=size, local_rank=local_rank, place=place, device=device, node=node,
         nodes=tuple(nodes), control=control, scratch=scratch,

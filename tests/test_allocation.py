@@ -148,6 +148,19 @@ def test_every_rank_sees_every_gpu_of_its_node(here, tmp_path):
 
 @slow
 @real
+def test_a_rank_that_sees_only_its_own_gpu_takes_it(here):
+    script = (
+        "import os; from benchmarks import devices; from benchmarks.launch.identity import identify; "
+        "who = identify(os.environ); seen = os.environ['CUDA_VISIBLE_DEVICES'].split(','); "
+        "print(who.local_rank, seen[devices.index_of(local_rank=who.local_rank, visible=len(seen))])"
+    )
+    words = ["srun", "-Q", "-N2", "-n4", "--gpus-per-task=1", f"--chdir={os.path.realpath(os.curdir)}"]
+    told = here.run(*words, sys.executable, "-c", script)
+    assert sorted(told.splitlines()) == ["0 0", "0 0", "1 1", "1 1"], "local rank k has GPU k of its node"
+
+
+@slow
+@real
 def test_the_job_we_are_in_is_covered_whole_or_refused(here):
     holder = subprocess.Popen(
         ["salloc", "-N3", "sh", "-c", "cat"], env=here.env, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL

@@ -14,6 +14,7 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 
+from benchmarks import devices
 from benchmarks.launch import LAUNCHERS, Job, container, kubernetes, mpirun, srun, srun_torchrun, ssh, steps
 from benchmarks.launch.__main__ import main
 from benchmarks.launch.address import facing
@@ -67,6 +68,23 @@ def test_a_batch_script_is_no_rank():
 def test_half_a_set_of_variables_is_an_error():
     with pytest.raises(ValueError, match="not whole"):
         identify({"RANK": "0"})
+
+
+@pytest.mark.parametrize(("local_rank", "visible", "index"), [(0, 8, 0), (7, 8, 7), (3, 1, 0), (0, 1, 0)])
+def test_a_rank_takes_its_own_gpu_however_many_it_sees(local_rank, visible, index):
+    assert devices.index_of(local_rank=local_rank, visible=visible) == index
+
+
+@pytest.mark.parametrize(("local_rank", "visible"), [(0, 0), (2, 2), (7, 4)])
+def test_a_rank_without_a_gpu_is_refused(local_rank, visible):
+    with pytest.raises(ValueError, match="has no GPU"):
+        devices.index_of(local_rank=local_rank, visible=visible)
+
+
+def test_ranks_that_share_a_gpu_are_named():
+    told = devices.shared([("n1", "a"), ("n1", "a"), ("n2", "a"), ("n2", "b")])
+    assert told.startswith("ranks 0, 1 of n1 share one GPU (a)") and "n2" not in told
+    assert devices.shared([("n1", ""), ("n1", "")]) == "" == devices.shared([("n1", "a"), ("n2", "a")])
 
 
 # -- srun --------------------------------------------------------------------------------------------------------
