@@ -28,9 +28,9 @@ from clusters.loader import ClusterError, check_metrics, check_settings, load
 from reports import page, runs
 from reports.comparison import Baseline, pack
 from reports.culprits import SUSPECTS, told
-from suites import knownbad, nightly, search
+from suites import knownbad, nightly, overhead, search
 from suites.allocation import Allocation, Say, Wish, hold
-from suites.controller import UNFINISHED, Controller, NodesLostError, TimeUpError, settled
+from suites.controller import UNFINISHED, Controller, NodesLostError, TimeUpError, group_timeout_s, settled
 from suites.knownbad import KnownBad, KnownBadError
 from suites.lock import CampaignLock, LockedError
 from suites.needs import checks
@@ -195,6 +195,14 @@ class Campaign:
             self.trouble = self.trouble or f"cannot write the page: {error}"
         self.held.release()
         self.lock.release()
+
+    @property
+    def timeouts(self) -> str:
+        """How the time-outs of this campaign nest, in one line."""
+        return overhead.timeouts(
+            longest_s=max(c.limit_s for c in self.plan.configs), group_s=group_timeout_s(self.plan),
+            start_s=self.plan.start_limit_s, slurmd_s=self.held.slurmd_timeout(),
+        )  # fmt: skip
 
     @property
     def outcome(self) -> str:

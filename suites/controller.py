@@ -55,6 +55,11 @@ class TimeUpError(RuntimeError):
 Judge = Callable[[], Sequence[Verdict]]
 
 
+def group_timeout_s(plan: Plan) -> float:
+    """Time-out of the process group: behind that of every benchmark."""
+    return max(c.limit_s for c in plan.configs) + GROUP_MARGIN_S
+
+
 @dataclass(kw_only=True)
 class Controller:
     """One campaign's conversation. `measure` may be called more than once."""
@@ -147,12 +152,11 @@ class Controller:
     def _start(self, place: Place) -> Trouble | None:
         self.launches += 1
         self.progress.launching(place, self.launches)
-        longest = max(c.limit_s for c in self.plan.configs)
         launch = Launch(
             number=self.launches,
             job=self.held.job(place, log_dir=str((self.folder.path / "logs" / f"launch-{self.launches}").resolve())),
             launcher=LAUNCHERS[self.held.launcher],
-            group_timeout_s=longest + GROUP_MARGIN_S,
+            group_timeout_s=group_timeout_s(self.plan),
         )
         self._live = launch
         trouble = launch.start(self.plan.start_limit_s)

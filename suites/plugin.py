@@ -21,6 +21,7 @@ from benchmarks.launch import LAUNCHERS
 from reports import junit, runs
 from reports.judge import EXIT_CODES
 from reports.table import table
+from suites import overhead
 from suites.allocation import AUTO, Wish, describe
 from suites.campaign import Campaign, Options, UsageError, find_run, plan_for
 from suites.needs import SUITES
@@ -117,7 +118,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
         raise pytest.UsageError(str(error)) from None
     config.stash[CAMPAIGN] = campaign
     print(f"\nrun folder: {campaign.folder.path}", file=stream)
-    for line in describe(campaign.held):
+    for line in (*describe(campaign.held), campaign.timeouts):
         print(line, file=stream)
     for line in campaign.plan.cluster.contradictions:
         print(f"{campaign.plan.cluster.path}: {line}", file=stream)
@@ -176,6 +177,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     campaign = config.stash.get(CAMPAIGN, None)
     if campaign is None:
         return
+    if cost := overhead.line(campaign.stored().events):
+        terminalreporter.write_line(cost)
     terminalreporter.section("verdicts")
     terminalreporter.write_line(table(campaign.stored(), campaign.verdicts_once()))
     if campaign.trouble:

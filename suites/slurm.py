@@ -64,6 +64,15 @@ def ask(*words: str) -> str:
     return done.stdout
 
 
+def setting(name: str) -> str:
+    """One value of Slurm's configuration, such as SlurmdTimeout ("300 sec"); "" where it has none."""
+    for line in ask("scontrol", "show", "config").splitlines():
+        key, _, value = line.partition("=")
+        if key.strip() == name:
+            return value.strip()
+    return ""
+
+
 def hostnames(nodelist: str) -> tuple[str, ...]:
     """The names of Slurm's own short form, in Slurm's order."""
     return tuple(ask("scontrol", "show", "hostnames", nodelist).split()) if nodelist else ()
