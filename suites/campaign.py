@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import socket
 import subprocess
 import sys
 import time
@@ -17,53 +16,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any
 
 from benchmarks.inventory import DriverError, gpus
 from benchmarks.launch import LAUNCHERS
 from benchmarks.measurement import Config, Run, Verdict, now
 from benchmarks.spec import to_place
-from clusters.cluster import Cluster
 from clusters.loader import ClusterError, check_metrics, check_settings, load
 from reports import page, runs
-from reports.comparison import Baseline, pack
-from reports.culprits import SUSPECTS, told
-from suites import knownbad, nightly, overhead, search
+from reports.comparison import pack
+from reports.culprits import told
+from suites import continuation, knownbad, nightly, overhead, search
 from suites.allocation import Allocation, Say, Wish, hold
-from suites.controller import UNFINISHED, Controller, NodesLostError, TimeUpError, group_timeout_s, settled
+from suites.controller import UNFINISHED, Controller, NodesLostError, TimeUpError, group_timeout_s
 from suites.knownbad import KnownBad, KnownBadError
 from suites.lock import CampaignLock, LockedError
 from suites.needs import checks
-from suites.nightly import Range
 from suites.nodes import NodesError, fold
+from suites.options import Options, UsageError
 from suites.plan import Plan, make_plan, metrics
 from suites.progress import Progress
 from suites.runfolder import RunFolder, RunFolderError
 
 ROOT = Path(__file__).parent.parent
 CAMPAIGN_SETTINGS = ("lock", "start_limit_s")
-
-
-class UsageError(ValueError):
-    """What was asked for cannot be done; one line with the cure. Exit status 4."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """The command line of a campaign."""
-
-    cluster: str
-    suite: str = "acceptance"
-    runs: Path = Path("runs")
-    resume: str = ""  # a run folder, or its name under `runs`
-    retest: str = ""  # "failed", or a node, rank or other subject
-    baseline: str = ""  # a run folder to compare with
-    nodes: int | None = None  # of the cluster; None: as many as its file says
-    wish: Wish = field(default_factory=Wish)  # which nodes, and what starts ranks on them
-    idle: Range | None = None  # so many idle nodes, chosen by who waits longest
-    within_nights: int = 7  # every node is tested at least so often
-    until: str = ""  # a time of day: no benchmark begins that might run past it
-    known_bad: Path | None = None
 
 
 def plan_for(options: Options) -> Plan:
@@ -98,16 +73,16 @@ class Campaign:
     @classmethod
     def open(cls, options: Options, selected: Sequence[str], say: Say = lambda _: None) -> Campaign:
         """Everything ready to measure what the `selected` checks need. UsageError, and nothing was written."""
-        path = _find_run(options)
+        path = continuation.older(options)
         with contextlib.ExitStack() as undo:
             try:
                 stored = runs.load(path) if path else None
-                baseline = _baseline(options, stored)
-                options = _tonight(_as_before(options, stored), say)
+                baseline = continuation.baseline(options, stored)
+                options = _tonight(continuation.as_before(options, stored), say)
                 bad = knownbad.load(options.known_bad) if options.known_bad else ()
                 plan = plan_for(options)
                 if stored:
-                    _check_same(stored, plan, options)
+                    continuation.check_same(stored, plan, options)
                 run = stored.run if stored else _new_run(plan)
                 lock = CampaignLock(plan.cluster)
                 undo.callback(lock.release)
@@ -141,9 +116,9 @@ class Campaign:
                 self.options.until, now=datetime.now().astimezone()
             )
         if self.resumed:
-            controller.launches = _launches(self.resumed)
-            controller.attempts = _attempts(self.resumed)
-            controller.kept = set() if self.options.retest else _sound(self.resumed)
+            controller.launches = continuation.launches(self.resumed)
+            controller.attempts = continuation.attempts(self.resumed)
+            controller.kept = set() if self.options.retest else continuation.sound(self.resumed)
         try:
             configs = self._configs()
             controller.measure(configs, lambda: search.retest(self.stored(), configs, self.folder))
@@ -228,7 +203,7 @@ class Campaign:
         """Of the configs wanted, those a resume finishes or a retest repeats."""
         verdicts = stored.verdicts(today=self.today)
         if self.options.retest:
-            chosen = {v.config for v in verdicts if _matches(v, self.options.retest, told(stored))}
+            chosen = {v.config for v in verdicts if continuation.matches(v, self.options.retest, told(stored))}
             if not chosen:
                 self.folder.close()
                 meaning = "failed or is missing" if self.options.retest == "failed" else f"has {self.options.retest}"
@@ -238,18 +213,6 @@ class Campaign:
             chosen = {v.config for v in verdicts if v.status in UNFINISHED}
             self.folder.event("resumed", configs=sorted(chosen))
         self.pending = tuple(c for c in wanted if c in chosen)
-
-
-def _baseline(options: Options, stored: runs.StoredRun | None) -> Baseline | None:
-    """What the run is held against: chosen once, and never the run itself."""
-    if not options.baseline:
-        return None
-    earlier = runs.load(options.baseline)
-    if stored is not None and stored.baseline is not None:
-        raise UsageError(f"{stored.folder} has its baseline already: leave --baseline away, or start a new run")
-    if stored is not None and stored.run.id == earlier.run.id:
-        raise UsageError(f"{stored.folder} cannot be its own baseline: name an earlier run")
-    return earlier.as_baseline()
 
 
 def _left_out(plan: Plan, options: Options, selected: Sequence[str]) -> str:
@@ -296,60 +259,6 @@ def _check_launcher(plan: Plan, held: Allocation) -> None:
         raise UsageError(f"{plan.cluster.name} cannot be started by {held.launcher}: {error}") from None
 
 
-def _as_before(options: Options, stored: runs.StoredRun | None) -> Options:
-    """A run is finished on as many nodes as it was begun on, and where it names them, on the same ones."""
-    if stored is None:
-        return options
-    if options.nodes not in (None, stored.run.nodes):
-        raise UsageError(f"{stored.folder} is a run over {stored.run.nodes} node(s): leave --nodes away")
-    before = next((tuple(e.detail["hosts"]) for e in stored.events if e.kind == "nodes"), ())
-    wish = options.wish
-    if before and not (wish.nodelist or wish.exclude):
-        wish = replace(wish, nodelist=before)
-    return replace(options, nodes=stored.run.nodes, wish=wish)
-
-
-def _find_run(options: Options) -> Path | None:
-    """The folder to continue: --resume's, or for --retest the cluster's newest run."""
-    if options.resume:
-        return find_run(options.resume, options.runs)
-    if options.retest:
-        newest = runs.newest(options.runs, cluster=load(options.cluster).name)
-        if newest is None:
-            raise UsageError(f"--retest needs a run: there is none of {options.cluster} under {options.runs}/")
-        return newest
-    return None
-
-
-def find_run(name: str, root: Path) -> Path:
-    """The run folder of that path, or of that name under `root`. UsageError where there is none."""
-    for path in (Path(name), root / name):
-        if path.is_dir():
-            return path
-    raise UsageError(f"no run folder {name!r}, nor under {root}/")
-
-
-def _check_same(stored: runs.StoredRun, plan: Plan, options: Options) -> None:
-    """Only the very same expectation can be finished."""
-    cluster: Cluster = plan.cluster
-    if stored.run.cluster_sha256 != cluster.sha256:
-        raise UsageError(
-            f"{stored.folder} was measured with another version of {cluster.path} (cluster {stored.run.cluster}): "
-            f"resume it with --cluster {stored.folder / 'cluster.toml'}, or start a new run"
-        )
-    if stored.run.suite != options.suite:
-        raise UsageError(f"{stored.folder} is a run of suite {stored.run.suite}: add --suite {stored.run.suite}")
-    started_by = [e.detail["launcher"] for e in stored.events if e.kind == "nodes"]
-    here, there = socket.gethostname(), set(stored.latest_environments)
-    if "torchrun" in started_by and there and here not in there:
-        raise UsageError(f"{stored.folder} was measured on {', '.join(sorted(there))}, this is {here}: start a new run")
-    if stored.run.expected != plan.expected:
-        raise UsageError(
-            f"{stored.folder} expects other numbers than this checkout does on this machine "
-            f"(revision {stored.run.revision}): start a new run"
-        )
-
-
 def _new_run(plan: Plan) -> Run:
     started = now()
     stamp = started.replace("-", "").replace(":", "").replace("T", "-").partition(".")[0]
@@ -372,29 +281,3 @@ def revision() -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return said.stdout.strip() if said.returncode == 0 else ""
-
-
-def _launches(stored: runs.StoredRun) -> int:
-    return max((int(e.detail["number"]) for e in stored.events if e.kind == "launch"), default=0)
-
-
-def _attempts(stored: runs.StoredRun) -> dict[str, int]:
-    latest: dict[str, int] = {}
-    for m in stored.measurements:
-        latest[m.config] = max(latest.get(m.config, 0), m.attempt)
-    return latest
-
-
-def _sound(stored: runs.StoredRun) -> set[tuple[str, str, str]]:
-    """Numbers that were measured, whatever they amount to: a resume does not replace them."""
-    return settled(stored.run.expected, stored.verdicts(today=date.today()))
-
-
-def _matches(verdict: Verdict, what: str, blame: Mapping[str, Any]) -> bool:
-    """Whether --retest WHAT means this verdict: "failed", or the name of its subject, its node or an accused node."""
-    if what == "failed":
-        return verdict.status in ("fail", "impossible", *UNFINISHED)
-    if verdict.metric == SUSPECTS:
-        return any(what in (s["title"], *s["nodes"]) for s in blame.get("suspects", ()))
-    names = {verdict.subject, *verdict.subject.split(), str(verdict.evidence.get("node", ""))}
-    return what in names

@@ -102,7 +102,7 @@ class Launch:
                     if message["kind"] == "failed":
                         raised[rank] = message
             if lost or raised:
-                end = min(end, time.monotonic() + GRACE_S)
+                end = min(end, time.monotonic() + (GRACE_S if not self.silent else GRACE_S / 4))
         if lost:
             return self._died(lost)
         if raised:

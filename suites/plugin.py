@@ -23,10 +23,12 @@ from reports.judge import EXIT_CODES
 from reports.table import table
 from suites import overhead
 from suites.allocation import AUTO, Wish, describe
-from suites.campaign import Campaign, Options, UsageError, find_run, plan_for
+from suites.campaign import Campaign, plan_for
+from suites.continuation import find_run
 from suites.needs import SUITES
 from suites.nightly import Range
 from suites.nodes import NodesError, expand
+from suites.options import Options, UsageError
 from suites.planview import render as render_plan
 from suites.progress import Progress
 from suites.verdicts import VerdictFailure, VerdictsOf

@@ -1,0 +1,31 @@
+"""What a campaign is asked to do, and the one error for what it cannot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from suites.allocation import Wish
+from suites.nightly import Range
+
+
+class UsageError(ValueError):
+    """What was asked for cannot be done; one line with the cure. Exit status 4."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The command line of a campaign."""
+
+    cluster: str
+    suite: str = "acceptance"
+    runs: Path = Path("runs")
+    resume: str = ""  # a run folder, or its name under `runs`
+    retest: str = ""  # "failed", or a node, rank or other subject
+    baseline: str = ""  # a run folder to compare with
+    nodes: int | None = None  # of the cluster; None: as many as its file says
+    wish: Wish = field(default_factory=Wish)  # which nodes, and what starts ranks on them
+    idle: Range | None = None  # so many idle nodes, chosen by who waits longest
+    within_nights: int = 7  # every node is tested at least so often
+    until: str = ""  # a time of day: no benchmark begins that might run past it
+    known_bad: Path | None = None
