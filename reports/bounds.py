@@ -12,6 +12,7 @@ Judged(unit='rank 0', node='n1', estimate=Estimate(median=8.0, low=7.0, high=9.0
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -33,19 +34,22 @@ class Judged(NamedTuple):
     status: str
 
 
-def against(limit: Limit, attempt: Attempt, reference: Estimate | None = None) -> list[Judged]:
+def against(
+    limit: Limit, attempt: Attempt, reference: Estimate | None = None, *, excused: Collection[str] = ()
+) -> list[Judged]:
     """The units that do not pass, gravest first and among equals the worst first, then the worst that passes.
 
     A value that is no finite number (a ratio that overflows) is an `error`, never on the good side.
 
     `reference` divides the values, where the limit bounds a ratio to a metric or a baseline. With
     `limit.of == "peers"` it is not used: each unit is held against the median unit, and of two units each
-    against the other, so that a good one cannot lift a bad one halfway.
+    against the other, so that a good one cannot lift a bad one halfway. Units on `excused` nodes, which are known to
+    be bad, are judged like the others but do not count towards that median.
     """
     values = _extremes(limit, attempt) if limit.bound == "equal" else attempt.estimates
     with np.errstate(all="ignore"):  # what overflows is found below
         if limit.of == "peers":
-            peer = _peers(values.median)
+            peer = _peers(values.median, np.array([unit.node not in excused for unit in attempt.units]))
             values = values.over(peer, peer, peer)
         elif reference is not None:
             values = values.over(reference.median, reference.low, reference.high)
@@ -100,6 +104,8 @@ def _extremes(limit: Limit, attempt: Attempt) -> Estimates:
     return Estimates(worst, low, high, attempt.estimates.n)
 
 
-def _peers(medians: Floats) -> Floats:
-    """What each unit is held against: the median unit, of two units the other one."""
-    return medians[::-1] if len(medians) == 2 else np.full_like(medians, np.median(medians))
+def _peers(medians: Floats, counted: npt.NDArray[np.bool_]) -> Floats:
+    """What each unit is held against: the median of the units counted, of two units the other one."""
+    if len(medians) == 2:
+        return medians[::-1]
+    return np.full_like(medians, np.median(medians[counted] if counted.any() else medians))

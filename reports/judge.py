@@ -11,7 +11,7 @@ number that no limit covers gets none (`unjudged` lists those). Nothing is rende
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import date
 from fnmatch import fnmatchcase
 from typing import Any
@@ -43,12 +43,13 @@ def judge(
     today: date,
     again: Again | None = None,
     errors: Iterable[Event] = (),
+    excused: Collection[str] = (),
 ) -> list[Verdict]:
     """Verdicts on everything a run expected, in its order.
 
     `errors` are the run's events of kind "error": what a config that left no record died of. `baseline`
     maps comparison keys to earlier values (reports/comparison.py). `again` writes the command that
-    measures an expected number again.
+    measures an expected number again. `excused` nodes are known to be bad: left out of fleet medians, not of verdicts.
     """
     evidence = measurements if isinstance(measurements, Evidence) else Evidence(measurements, errors)
     judging = _Judging(
@@ -60,6 +61,7 @@ def judge(
         again=again or (lambda _: measure_again(run)),
         evidence=evidence,
         references=References(run, evidence, baseline=baseline),
+        excused=frozenset(excused),
     )
     return [verdict for e in run.expected for verdict in judging.verdicts(e)] + judging.idle_limits()
 
@@ -132,8 +134,10 @@ class _Judging:
         again: Again,
         evidence: Evidence,
         references: References,
+        excused: Collection[str],
     ) -> None:
         self.run, self.limits, self.waivers, self.exemptions = run, limits, waivers, exemptions
+        self.excused = excused
         self.today, self.again, self.evidence, self.references = today, again, evidence, references
         self.by_metric: dict[str, tuple[Exemption | None, list[Limit]]] = {}
 
@@ -224,7 +228,7 @@ class _Judging:
                 return {"status": "not_applicable", "reason": "one unit has no peers", "units": 1}
             if min(s for unit in attempt.units for s in unit.samples) <= 0:
                 return {"status": "error", "reason": "a value of zero or less has no ratio to its peers"}
-            return self._worst(limit, attempt, against(limit, attempt))
+            return self._worst(limit, attempt, against(limit, attempt, excused=self.excused))
         reference = None if limit.of == "value" else self.references.of(e, limit)
         if isinstance(reference, Problem):
             return {"status": reference.status, "reason": reference.reason, "units": len(attempt.units)}

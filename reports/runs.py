@@ -69,6 +69,7 @@ class StoredRun:
             exemptions=self.cluster.exemptions,
             baseline=self.baseline if baseline is None else baseline,
             today=today,
+            excused=self.excused,
             again=lambda e: self.again(e.test or "suites"),
         )
 
@@ -98,6 +99,11 @@ class StoredRun:
         """What its campaigns were told to hold it against, kept in the run; None where nothing was."""
         kept = [event.detail["values"] for event in self.events if event.kind == "baseline"]
         return unpack(kept[0]) if kept else None
+
+    @property
+    def excused(self) -> frozenset[str]:
+        """Nodes that its campaigns were told are known to be bad."""
+        return frozenset(n for event in self.events if event.kind == "known_bad" for n in event.detail["excused"])
 
     def view(self, path: Path) -> Path:
         """`path` for a view of this run. RunError where it would write over the records themselves."""

@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusters.limits import Limit
+from reports.bounds import against
+from reports.evidence import Attempt, Unit
 from suites import knownbad, nightly
 from suites.knownbad import KnownBad, KnownBadError
 from suites.nightly import Range, blocks, choose, seconds_until
@@ -111,6 +114,18 @@ def test_half_an_entry_is_refused_with_the_cure(tmp_path, text, said):
     (tmp_path / "bad.toml").write_text(text)
     with pytest.raises(KnownBadError, match=said):
         knownbad.load(tmp_path / "bad.toml")
+
+
+def test_a_known_bad_node_is_judged_but_does_not_move_the_median():
+    limit = Limit(name="alike", metric="m", unit="1", source="x", of="peers", floor=0.9)
+    units = tuple(Unit((r,), f"rank {r}", f"n{r}", (v,)) for r, v in enumerate((10.0, 10.0, 4.0, 4.0, 8.0)))
+    attempt = Attempt(numbers=(1,), units=units)
+    plain = {j.unit for j in against(limit, attempt) if j.status == "fail"}
+    excused = {j.unit for j in against(limit, attempt, excused={"n2", "n3"}) if j.status == "fail"}
+    assert plain == {"rank 2", "rank 3"}, "the median of all is 8"
+    assert excused == {"rank 2", "rank 3", "rank 4"}, (
+        "the bad do not lower the median, and are judged"
+    )
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path):
