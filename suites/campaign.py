@@ -17,16 +17,17 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from pathlib import Path
 
-from benchmarks.inventory import DriverError, gpus
+from benchmarks.inventory import DriverError, InstalledGpu, gpus
 from benchmarks.launch import LAUNCHERS
 from benchmarks.measurement import Config, Run, Verdict, now
 from benchmarks.spec import to_place
+from clusters.cluster import Cluster
 from clusters.loader import ClusterError, check_metrics, check_settings, load
 from reports import page, runs
 from reports.comparison import pack
 from reports.culprits import told
 from suites import continuation, knownbad, nightly, overhead, search
-from suites.allocation import Allocation, Say, Wish, hold
+from suites.allocation import OF_SLURM, Allocation, Say, Wish, hold
 from suites.controller import UNFINISHED, Controller, NodesLostError, TimeUpError, group_timeout_s
 from suites.knownbad import KnownBad, KnownBadError
 from suites.lock import CampaignLock, LockedError
@@ -45,7 +46,7 @@ def plan_for(options: Options) -> Plan:
     """The plan of a cluster file and a suite. UsageError where either is wrong."""
     try:
         cluster = load(options.cluster, nodes=options.nodes)
-        installed = gpus()
+        installed = _installed(cluster, options.wish)
         check_metrics(cluster, metrics(cluster, installed))
         plan = make_plan(cluster, options.suite, checks(options.suite), installed)
         check_settings(cluster, {"campaign": CAMPAIGN_SETTINGS, **cluster.asked})
@@ -213,6 +214,18 @@ class Campaign:
             chosen = {v.config for v in verdicts if v.status in UNFINISHED}
             self.folder.event("resumed", configs=sorted(chosen))
         self.pending = tuple(c for c in wanted if c in chosen)
+
+
+def _installed(cluster: Cluster, wish: Wish) -> tuple[InstalledGpu, ...]:
+    """The GPUs of a node: this machine's, or where ranks will surely run elsewhere, those that the file promises."""
+    elsewhere = wish.launcher in (*OF_SLURM, "ssh") or wish.nodelist or wish.partition
+    if not (elsewhere and cluster.gpu):
+        return gpus()
+    gpu = cluster.gpu
+    return tuple(
+        InstalledGpu(index=i, name=gpu.names[0], serial="", uuid="", memory_bytes=gpu.memory_bytes, driver="")
+        for i in range(cluster.gpus_per_node or 0)
+    )
 
 
 def _left_out(plan: Plan, options: Options, selected: Sequence[str]) -> str:

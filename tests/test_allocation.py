@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from benchmarks.spec import Place
 from suites import nodes, slurm
 from suites.allocation import Wish, choose, describe, hold
+from suites.campaign import plan_for
 from suites.nodes import NodesError
+from suites.options import Options, UsageError
 from tests.testbed.slurm import SlurmBed, until
 
 # -- node sets ---------------------------------------------------------------------------------------------------
@@ -96,6 +99,14 @@ def test_what_cannot_be_had_is_refused_with_the_cure(no_slurm, wish, said):  # n
 
 def test_a_left_over_job_id_does_not_make_a_job(no_slurm):  # noqa: ARG001
     assert choose(Wish(), {"SLURM_JOB_ID": "7"})[0] == "torchrun"
+
+
+def test_one_gpu_node_is_planned_from_a_login_node_without_gpus(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    told = Options(cluster="h100-sxm-ndr400", suite="node", nodes=1, wish=Wish(launcher="srun", nodelist=("n17",)))
+    assert {c.place["ranks_per_node"] for c in plan_for(told).configs} == {8}
+    with pytest.raises(UsageError, match="this machine shows 0"):
+        plan_for(replace(told, wish=Wish(launcher="torchrun")))
 
 
 # -- with a real Slurm -------------------------------------------------------------------------------------------

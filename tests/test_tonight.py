@@ -123,9 +123,7 @@ def test_a_known_bad_node_is_judged_but_does_not_move_the_median():
     plain = {j.unit for j in against(limit, attempt) if j.status == "fail"}
     excused = {j.unit for j in against(limit, attempt, excused={"n2", "n3"}) if j.status == "fail"}
     assert plain == {"rank 2", "rank 3"}, "the median of all is 8"
-    assert excused == {"rank 2", "rank 3", "rank 4"}, (
-        "the bad do not lower the median, and are judged"
-    )
+    assert excused == {"rank 2", "rank 3", "rank 4"}, "the bad do not lower the median, and are judged"
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path):
