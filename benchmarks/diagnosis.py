@@ -9,6 +9,7 @@ elsewhere the state is unknown and the stack comes from a temporary file.
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import os
 import signal
@@ -91,7 +92,7 @@ def examine(handle: Handle, *, patience_s: float = 1.5) -> Report:
     if state == "gone":
         return Report(state=state, log=tail(handle.log_path))
     size = _size(handle.stack_path)
-    signal_process(handle, signal.SIGUSR1)
+    _signal_main_thread(handle, signal.SIGUSR1)
     signal_process(handle, signal.SIGCONT)
     end, stack = time.monotonic() + patience_s, ""
     while time.monotonic() < end:
@@ -133,6 +134,15 @@ def signal_process(handle: Handle, number: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def _signal_main_thread(handle: Handle, number: int) -> None:
+    """Signal the main thread itself: continued, it then writes its stack before it runs on."""
+    tgkill = getattr(ctypes.CDLL(None), "tgkill", None)  # glibc 2.30 and newer
+    if tgkill is None:
+        signal_process(handle, number)
+    elif state_of(handle) != "gone":
+        tgkill(handle.pid, handle.pid, number)
 
 
 def tail(path: str, lines: int = 15) -> str:
