@@ -31,7 +31,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] and arguments[0] in BENCHMARKS and (tool := _tool(arguments[0], arguments[1:])):
         return tool(arguments[1:])
-    options = vars(_parser().parse_args(arguments))
+    try:
+        options = vars(_parser().parse_args(arguments))
+    except SystemExit as end:  # argparse's own status for usage is 2
+        raise SystemExit(4 if end.code == 2 else end.code) from None
     name, device, time_limit_s = options.pop("benchmark"), options.pop("device"), options.pop("group_timeout")
     try:
         spec = load_spec(name)(**options)

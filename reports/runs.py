@@ -21,6 +21,7 @@ import functools
 import gc
 import hashlib
 import json
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
@@ -149,7 +150,9 @@ class StoredRun:
 
         The run knows its cluster file and its suite.
         """
-        return f"pytest {check} --resume {self.folder} --retest failed"
+        if self.run.suite == "import":
+            return "measure it again with the tool that printed it, and import that"
+        return f"{_pytest()} {check} --resume {self.folder} --retest failed"
 
     @functools.cached_property
     def latest_environments(self) -> dict[str, Environment]:
@@ -181,6 +184,13 @@ def load(folder: str | Path) -> StoredRun:
 def is_run(folder: Path) -> bool:
     """Whether a folder holds a run."""
     return (folder / HEAD).is_file()
+
+
+def _pytest() -> str:
+    """The pytest of this environment as it is typed here: .venv/bin/pytest in a checkout, else plain pytest."""
+    own = Path(sys.prefix) / "bin" / "pytest"
+    inside = own.is_file() and own.is_relative_to(Path.cwd())
+    return str(own.relative_to(Path.cwd())) if inside else "pytest"
 
 
 def newest(root: str | Path, *, cluster: str = "") -> Path | None:

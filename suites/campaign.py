@@ -37,6 +37,7 @@ from suites.options import Options, UsageError
 from suites.plan import Plan, make_plan, metrics
 from suites.progress import Progress
 from suites.runfolder import RunFolder, RunFolderError
+from suites.slurm import SlurmError
 
 ROOT = Path(__file__).parent.parent
 CAMPAIGN_SETTINGS = ("lock", "start_limit_s")
@@ -91,7 +92,7 @@ class Campaign:
                 held = undo.enter_context(hold(_wish(plan, options), say=say))
                 _check_launcher(plan, held)
                 folder = RunFolder.reopen(path) if path else RunFolder.create(options.runs, run, plan.cluster.text)
-            except (LockedError, RunFolderError, runs.RunError, NodesError, KnownBadError) as error:
+            except (LockedError, RunFolderError, runs.RunError, NodesError, KnownBadError, SlurmError) as error:
                 raise UsageError(str(error)) from None
             wanted = [c.id for c in plan.of(selected)]
             campaign = cls(
@@ -267,7 +268,9 @@ def _check_launcher(plan: Plan, held: Allocation) -> None:
     """Whether the launcher can start what the plan needs on the nodes that are held."""
     try:
         for config in plan.configs:
-            LAUNCHERS[held.launcher].command(held.job(to_place(config.place), log_dir=""))
+            job = held.job(to_place(config.place), log_dir="")
+            LAUNCHERS[held.launcher].command(job)
+            LAUNCHERS[held.launcher].address(job)
     except ValueError as error:
         raise UsageError(f"{plan.cluster.name} cannot be started by {held.launcher}: {error}") from None
 

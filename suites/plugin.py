@@ -185,7 +185,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     terminalreporter.write_line(table(campaign.stored(), campaign.verdicts_once()))
     if campaign.trouble:
         terminalreporter.write_line(f"stopped early: {campaign.trouble}", red=True)
-        terminalreporter.write_line(f"finish it: pytest suites --resume {campaign.folder.path}")  # fmt: skip
+        finish = campaign.stored().again().removesuffix(" --retest failed")
+        terminalreporter.write_line(f"finish it: {finish}")
     terminalreporter.write_line(f"page: {campaign.folder.path / 'index.html'}")
 
 

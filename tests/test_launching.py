@@ -28,10 +28,10 @@ from suites.trouble import Peer, hung, raised
 
 KEY = "00" * 16
 CHILD = """
-import sys, time
+import time
 from benchmarks import diagnosis
-print(__import__("json").dumps(diagnosis.arm().to_dict()), flush=True)
 def stuck_here():
+    print(__import__("json").dumps(diagnosis.arm().to_dict()), flush=True)
     while True:
         time.sleep(0.01)
 stuck_here()
