@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from benchmarks.measurement import SCHEMA
+from suites import plugin
 from tests.campaigns import CLUSTER, ROOT, Checkout
 
 LIMIT = '\n[limits.x]\nmetric = "planted.rate"\n'
@@ -93,6 +95,12 @@ def test_checks_without_a_cluster():
         [sys.executable, "-m", "pytest", "suites"], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 4 and "--cluster local" in done.stdout + done.stderr
+
+
+def test_a_campaign_is_not_shared_by_workers():
+    option = SimpleNamespace(cluster="local", resume="", retest="", plan=False, numprocesses=2)
+    with pytest.raises(pytest.UsageError, match="xdist"):
+        plugin.pytest_cmdline_main(SimpleNamespace(option=option))
 
 
 def test_a_check_that_asks_for_nothing(checkout):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 import xml.etree.ElementTree as ET
@@ -385,6 +386,15 @@ def test_resume_measures_what_is_missing_and_never_overturns_a_fail(checkout):
     assert retested.folder == first.folder and retested.code == 0
     slow = [v for v in retested.stored.verdicts(today=TODAY) if v.params.get("cause") == "slow" and v.attempts > 1]
     assert slow and "attempt 1 was fail" in slow[0].reason, "the failed attempt stays in sight"
+
+
+def test_a_busy_port_in_the_environment_is_not_used(checkout):
+    checkout.plant("good")
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        finished = checkout.run(env={"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(busy.getsockname()[1])})
+    assert finished.code == 0
 
 
 def test_a_noisy_number_is_measured_again_and_pooled(checkout):
