@@ -71,6 +71,7 @@ class Campaign:
     measured: bool = False  # the controller came to its end
     trouble: str = ""  # why measuring stopped early, for the terminal
     _verdicts: list[Verdict] | None = None
+    _final: runs.StoredRun | None = None
 
     @classmethod
     def open(cls, options: Options, selected: Sequence[str], say: Say = lambda _: None) -> Campaign:
@@ -124,7 +125,7 @@ class Campaign:
         try:
             configs = self._configs()
             controller.measure(configs, lambda: search.retest(self.stored(), configs, self.folder))
-            self._conclude(configs, controller.attempts)
+            self._conclude({c.id: controller.attempts[c.id] for c in configs})
             self.measured = True
         except (RunFolderError, NodesLostError, TimeUpError) as error:
             self.trouble = str(error)
@@ -136,11 +137,10 @@ class Campaign:
                 self.folder.event("interrupted")
             raise
 
-    def _conclude(self, configs: Sequence[Config], attempts: Mapping[str, int]) -> None:
+    def _conclude(self, attempts: Mapping[str, int]) -> None:
         """Write down what follows from the measurements alone: who is to blame for slow links."""
-        found = search.conclude(self.stored(), 1)
-        if found and found.config in {c.id for c in configs}:
-            self.folder.measurement(replace(found, attempt=attempts[found.config]))
+        if found := search.conclude(self.stored(), attempts):
+            self.folder.measurement(found)
 
     def verdicts(self) -> list[Verdict]:
         """The verdicts of all that is in the run folder by now."""
@@ -153,8 +153,8 @@ class Campaign:
         return self._verdicts
 
     def stored(self) -> runs.StoredRun:
-        """The run folder as anybody else would read it."""
-        return runs.load(self.folder.path)
+        """The run folder as anybody else would read it; once closed, it does not change and is read once."""
+        return self._final or runs.load(self.folder.path)
 
     def close(self, broken: Sequence[str]) -> None:
         """Write the end and the page; give the lock back. `broken` checks failed in their own code."""
@@ -167,7 +167,8 @@ class Campaign:
             self.trouble = str(error)
         self.folder.close()
         try:
-            page.write(self.stored(), self.verdicts_once())
+            self._final = self.stored()
+            page.write(self._final, self.verdicts_once())
         except OSError as error:
             self.trouble = self.trouble or f"cannot write the page: {error}"
         self.held.release()

@@ -8,7 +8,7 @@ and no healthy fabric has one. Who is a suspect is decided in `reports.culprits`
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from benchmarks.measurement import Config, Measurement, Metric, now
 from benchmarks.spec import Place, Spec, from_config, to_config
@@ -44,13 +44,14 @@ def retest(stored: StoredRun, configs: Sequence[Config], folder: RunFolder) -> l
     return [config]
 
 
-def conclude(stored: StoredRun, attempt: int) -> Measurement | None:
-    """The number of accused elements as a measurement of the screened config; None where nothing was screened.
+def conclude(stored: StoredRun, attempts: Mapping[str, int]) -> Measurement | None:
+    """The number of accused elements as a measurement of the screened config; None where none of these was screened.
 
-    An error where some nodes answered too little to be judged: nobody may call them healthy.
+    `attempts` are the configs measured in this session, with the attempt that each is at. An error where some
+    nodes answered too little to be judged: nobody may call them healthy.
     """
     found = culprits(stored)
-    if found is None:
+    if found is None or found.config not in attempts:
         return None
     said = {
         "suspects": [_plain(s) for s in found.accused],
@@ -58,20 +59,11 @@ def conclude(stored: StoredRun, attempt: int) -> Measurement | None:
         "notes": list(found.findings.notes),
         "common_cause": found.findings.common_cause,
     }
-    fields = {"config": found.config, "attempt": attempt, "notes": said, "started_at": now()}
+    fields = {"config": found.config, "attempt": attempts[found.config], "notes": said, "started_at": now()}
     if found.findings.unjudged:
         nodes = ", ".join(found.findings.unjudged)
         return SUSPECTS.measured(outcome="error", reason=f"too few pairs to judge {nodes}", **fields)
     return SUSPECTS.measured(len(found.accused), **fields)
-
-
-def drain_lines(found: Culprits | None, run: str) -> list[str]:
-    """One line per node to be drained: its name and the reason, prefixed with the run."""
-    lines: dict[str, str] = {}
-    for suspect in found.accused if found else ():
-        if len(suspect.nodes) == 1:
-            lines.setdefault(suspect.nodes[0], f"{suspect.nodes[0]} {run}: {suspect.title}: {suspect.evidence}")
-    return list(lines.values())
 
 
 def _config(screened: Config, rank_rounds: tuple[str, ...]) -> Config:
