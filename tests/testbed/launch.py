@@ -79,8 +79,9 @@ class Ranks:
         return self.process.wait(limit_s)
 
     def log(self, rank: int) -> str:
-        """What a rank printed."""
-        return (self.log_dir / f"rank{rank}.log").read_text(encoding="utf-8")
+        """What a rank printed so far: nothing, where its file isn't open yet (a pid is told before)."""
+        path = self.log_dir / f"rank{rank}.log"
+        return path.read_text(encoding="utf-8") if path.exists() else ""
 
     def deaths(self) -> dict[int, str]:
         """Rank -> how it ended, of those that did not end well."""
