@@ -12,56 +12,27 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
+from reports.drawing import (
+    BAD,
+    Frame,
+    Line,
+    Point,
+    edges,
+    grid,
+    limit_line,
+    mark,
+    path,
+    spread,
+    svg,
+    text,
+    ticks,
+    y_axis,
+)  # fmt: skip
 from reports.quantities import digits, quantity, scale_of, size
 from reports.statistics import Estimate, median
-
-BAD = ("fail", "impossible")
-
-
-class Point(NamedTuple):
-    """One value on a chart."""
-
-    x: float
-    value: Estimate
-    status: str = "pass"
-    label: str = ""
-
-
-class Line(NamedTuple):
-    """A limit on a chart; `x` is where it holds, None everywhere."""
-
-    value: float
-    label: str
-    x: float | None = None
-
-
-class Frame(NamedTuple):
-    """The plotting area of a chart and what its edges mean."""
-
-    width: float
-    height: float
-    x_low: float
-    x_high: float
-    y_low: float
-    y_high: float
-    left: float = 46
-    right: float = 10
-    top: float = 12
-    bottom: float = 26
-
-    def x(self, value: float) -> float:
-        """Horizontal place of a value."""
-        inside = self.width - self.left - self.right
-        return self.left + inside * (value - self.x_low) / ((self.x_high - self.x_low) or 1)
-
-    def y(self, value: float) -> float:
-        """Vertical place of a value; the axis grows upwards."""
-        inside = self.height - self.top - self.bottom
-        return self.height - self.bottom - inside * (value - self.y_low) / ((self.y_high - self.y_low) or 1)
 
 
 def sweep(points: Sequence[Point], limits: Sequence[Line], *, unit: str, what: str) -> Markup:
@@ -76,17 +47,17 @@ def sweep(points: Sequence[Point], limits: Sequence[Line], *, unit: str, what: s
     lower = [(frame.x(x), frame.y(p.value.low)) for x, p in zip(xs, points, strict=True)]
     middle = [(frame.x(x), frame.y(p.value.median)) for x, p in zip(xs, points, strict=True)]
     parts = [
-        _y_axis(frame, unit),
+        y_axis(frame, unit),
         *(
-            _text(frame.x(x), frame.height - 8, size(int(p.x)), "tick mid")
-            for x, p in _spread(list(zip(xs, points, strict=True)), 5)
+            text(frame.x(x), frame.height - 8, size(int(p.x)), "tick mid")
+            for x, p in spread(list(zip(xs, points, strict=True)), 5)
         ),
-        f'<polygon class="band" points="{_path(upper + lower[::-1])}"/>',
-        f'<polyline class="line" points="{_path(middle)}"/>',
-        *(_limit(frame, line, None if line.x is None else math.log2(line.x)) for line in shown),
-        *(_mark(*place, p, unit, size(int(p.x))) for place, p in zip(middle, points, strict=True)),
+        f'<polygon class="band" points="{path(upper + lower[::-1])}"/>',
+        f'<polyline class="line" points="{path(middle)}"/>',
+        *(limit_line(frame, line, None if line.x is None else math.log2(line.x)) for line in shown),
+        *(mark(*place, p, unit, size(int(p.x))) for place, p in zip(middle, points, strict=True)),
     ]
-    return _svg(frame, parts, what)
+    return svg(frame, parts, what)
 
 
 def units(points: Sequence[Point], limits: Sequence[Line], *, unit: str, what: str) -> Markup:
@@ -94,19 +65,17 @@ def units(points: Sequence[Point], limits: Sequence[Line], *, unit: str, what: s
     every = [v for p in points for v in (p.value.low, p.value.high)] + [line.value for line in limits]
     pad = (max(every) - min(every)) * 0.12 or abs(max(every)) * 0.05 or 1.0
     frame = Frame(360, 190, -0.6, len(points) - 0.4, min(every) - pad, max(every) + pad)
-    parts = [_y_axis(frame, unit), *(_limit(frame, line, None) for line in limits)]
+    parts = [y_axis(frame, unit), *(limit_line(frame, line, None) for line in limits)]
     for i, p in enumerate(points):
         x = frame.x(i)
         parts.append(
             f'<line class="whisker" x1="{x:.1f}" x2="{x:.1f}" y1="{frame.y(p.value.low):.1f}" '
             f'y2="{frame.y(p.value.high):.1f}"/>'
         )
-        parts.append(_mark(x, frame.y(p.value.median), p, unit, p.label))
+        parts.append(mark(x, frame.y(p.value.median), p, unit, p.label))
     step = max(1, math.ceil(len(points) / 16))
-    parts += [
-        _text(frame.x(i), frame.height - 8, f"{p.x:g}", "tick mid") for i, p in enumerate(points) if i % step == 0
-    ]
-    return _svg(frame, parts, f"{what}; the value axis does not start at zero")
+    parts += [text(frame.x(i), frame.height - 8, f"{p.x:g}", "tick mid") for i, p in enumerate(points) if i % step == 0]
+    return svg(frame, parts, f"{what}; the value axis does not start at zero")
 
 
 def ecdf(points: Sequence[Point], limits: Sequence[Line], *, unit: str, what: str) -> Markup:
@@ -121,24 +90,23 @@ def ecdf(points: Sequence[Point], limits: Sequence[Line], *, unit: str, what: st
     steps = [(frame.x(values[i]), frame.y((i + 1) / n)) for i in shown]
     factor, name = scale_of(max(map(abs, every)), unit)
     parts = [
-        *(_grid(frame, share, f"{share:.0%}") for share in (0.0, 0.5, 1.0)),
-        f'<polyline class="line" points="{_path(steps)}"/>',
+        *(grid(frame, share, f"{share:.0%}") for share in (0.0, 0.5, 1.0)),
+        f'<polyline class="line" points="{path(steps)}"/>',
     ]
     parts += [
-        _text(frame.x(v), frame.height - 8, digits(v / factor), "tick mid")
-        for v in _ticks(frame.x_low, frame.x_high, 4)
+        text(frame.x(v), frame.height - 8, digits(v / factor), "tick mid") for v in ticks(frame.x_low, frame.x_high, 4)
     ]
-    parts.append(_text(frame.width - frame.right, 10, name, "tick end"))
+    parts.append(text(frame.width - frame.right, 10, name, "tick end"))
     for line in limits:
         x = frame.x(line.value)
         parts.append(
             f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="{frame.top}" y2="{frame.height - frame.bottom}"/>'
         )
-        parts.append(_text(x + 4, frame.top + 10, line.label, "limit-text"))
+        parts.append(text(x + 4, frame.top + 10, line.label, "limit-text"))
     for p in [p for p in ordered if p.status in BAD][:1]:
-        parts.append(_mark(frame.x(p.value.median), frame.y(1 / n), p, unit, p.label))
-        parts.append(_text(frame.x(p.value.median) + 8, frame.y(1 / n) - 6, p.label, "tick"))
-    return _svg(frame, parts, what)
+        parts.append(mark(frame.x(p.value.median), frame.y(1 / n), p, unit, p.label))
+        parts.append(text(frame.x(p.value.median) + 8, frame.y(1 / n) - 6, p.label, "tick"))
+    return svg(frame, parts, what)
 
 
 def heat(
@@ -157,12 +125,12 @@ def heat(
     factor, name = scale_of(high, unit)
     cell = max(5.0, min(40.0, 600 / n))
     left, top, edge = 34.0, 22.0, cell - 1
-    parts = [_text(left - 6, top - 6, name, "tick end")]
+    parts = [text(left - 6, top - 6, name, "tick end")]
     for i, row in enumerate(values):
         if n <= 16 or i % math.ceil(n / 16) == 0:
             middle = (i + 0.5) * cell
-            parts.append(_text(left - 6, top + middle + 4, labels[i], "tick end"))
-            parts.append(_text(left + middle, top - 6, labels[i], "tick mid"))
+            parts.append(text(left - 6, top + middle + 4, labels[i], "tick end"))
+            parts.append(text(left + middle, top - 6, labels[i], "tick mid"))
         for j, v in enumerate(row):
             if v is None:
                 continue
@@ -174,10 +142,10 @@ def heat(
                 f'<rect class="h{level}{marked}" x="{x:.1f}" y="{y:.1f}" width="{edge:.1f}" height="{edge:.1f}"/>'
             )
             if n <= 16:
-                parts.append(_text(x + cell / 2 - 0.5, y + cell / 2 + 3.5, digits(v / factor), f"cell t{level}"))
+                parts.append(text(x + cell / 2 - 0.5, y + cell / 2 + 3.5, digits(v / factor), f"cell t{level}"))
     side = left + n * cell + 4
     frame = Frame(side, top + n * cell + 4, 0, 1, 0, 1)
-    return _svg(frame, parts, what, css="heat", style=f' style="max-width:{side:.0f}px"')
+    return svg(frame, parts, what, css="heat", style=f' style="max-width:{side:.0f}px"')
 
 
 def bullet(*, low: float, value: float, high: float, limit: float, bound: str, status: str, unit: str) -> Markup:
@@ -192,9 +160,7 @@ def bullet(*, low: float, value: float, high: float, limit: float, bound: str, s
         f'<line class="limit" x1="{edge:.1f}" x2="{edge:.1f}" y1="2" y2="24"/>',
     ]
     side = "at least" if bound == "floor" else "at most"
-    return _svg(
-        frame, parts, f"{quantity(value, unit)} where {side} {quantity(limit, unit)} is asked for", css="bullet"
-    )
+    return svg(frame, parts, f"{quantity(value, unit)} where {side} {quantity(limit, unit)} is asked for", css="bullet")
 
 
 def ratio(value: Estimate, *, reach: float, word: str) -> Markup:
@@ -208,7 +174,7 @@ def ratio(value: Estimate, *, reach: float, word: str) -> Markup:
         f'<circle class="middle {word}" cx="{frame.x(middle):.1f}" cy="9" r="3.4"/>',
     ]
     told = f"ratio {digits(value.median)}, interval {digits(value.low)} to {digits(value.high)}"
-    return _svg(frame, parts, told, css="ratio")
+    return svg(frame, parts, told, css="ratio")
 
 
 def trend(values: Sequence[float], nights: Sequence[str], changes: Sequence[int], *, unit: str, what: str) -> Markup:
@@ -216,9 +182,9 @@ def trend(values: Sequence[float], nights: Sequence[str], changes: Sequence[int]
     low, high = min(values), max(values)
     pad = (high - low) * 0.1 or abs(high) * 0.05 or 1.0
     frame = Frame(720, 200, -0.5, max(len(values) - 0.5, 0.5), low - pad, high + pad)
-    parts = [_y_axis(frame, unit)]
-    edges = [0, *changes, len(values)]
-    for begin, end in itertools.pairwise(edges):
+    parts = [y_axis(frame, unit)]
+    bounds = [0, *changes, len(values)]
+    for begin, end in itertools.pairwise(bounds):
         level = frame.y(median(values[begin:end]))
         x1, x2 = frame.x(begin - 0.5), frame.x(end - 0.5)
         parts.append(f'<line class="level" x1="{x1:.1f}" x2="{x2:.1f}" y1="{level:.1f}" y2="{level:.1f}"/>')
@@ -227,13 +193,13 @@ def trend(values: Sequence[float], nights: Sequence[str], changes: Sequence[int]
         parts.append(
             f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="{frame.top}" y2="{frame.height - frame.bottom}"/>'
         )
-        parts.append(_text(x + 4, frame.top + 8, nights[place], "limit-text"))
+        parts.append(text(x + 4, frame.top + 8, nights[place], "limit-text"))
     for i, (value, night) in enumerate(zip(values, nights, strict=True)):
         title = f"<title>{escape(night)}: {quantity(value, unit)}</title>"
         parts.append(f'<circle class="dot" cx="{frame.x(i):.1f}" cy="{frame.y(value):.1f}" r="2.2">{title}</circle>')
     step = max(1, math.ceil(len(nights) / 8))
-    parts += [_text(frame.x(i), frame.height - 8, nights[i], "tick mid") for i in range(0, len(nights), step)]
-    return _svg(frame, parts, f"{what}; the value axis does not start at zero")
+    parts += [text(frame.x(i), frame.height - 8, nights[i], "tick mid") for i in range(0, len(nights), step)]
+    return svg(frame, parts, f"{what}; the value axis does not start at zero")
 
 
 def timeline(spans: Sequence[tuple[float, float, str, str]], *, total: float, what: str) -> Markup:
@@ -245,81 +211,7 @@ def timeline(spans: Sequence[tuple[float, float, str, str]], *, total: float, wh
         box = f'x="{x:.1f}" y="6" width="{width:.1f}" height="20"'
         parts.append(f'<rect class="{css}" {box}><title>{escape(label)}</title></rect>')
     parts += [
-        _text(frame.x(t), 42, f"{t / 60:g} min" if total > 180 else f"{t:g} s", f"tick {place}")
-        for t, place in _edges(_ticks(0, total / (60 if total > 180 else 1), 5), 60 if total > 180 else 1, total)
+        text(frame.x(t), 42, f"{t / 60:g} min" if total > 180 else f"{t:g} s", f"tick {place}")
+        for t, place in edges(ticks(0, total / (60 if total > 180 else 1), 5), 60 if total > 180 else 1, total)
     ]
-    return _svg(frame, parts, what, css="timeline")
-
-
-def _edges(ticks: Sequence[float], factor: float, total: float) -> list[tuple[float, str]]:
-    inside = [t * factor for t in ticks if t * factor <= total]
-    return [(t, "start" if t < total * 0.03 else "end" if t > total * 0.97 else "mid") for t in inside]
-
-
-def _y_axis(frame: Frame, unit: str) -> str:
-    factor, name = scale_of(frame.y_high, unit)
-    lines = [_grid(frame, v, digits(v / factor)) for v in _ticks(frame.y_low, frame.y_high, 4)]
-    return "".join(lines) + _text(frame.left - 6, 9, "" if name == "1" else name, "tick end")
-
-
-def _grid(frame: Frame, value: float, label: str) -> str:
-    y = frame.y(value)
-    line = f'<line class="grid" x1="{frame.left}" x2="{frame.width - frame.right}" y1="{y:.1f}" y2="{y:.1f}"/>'
-    return line + (_text(frame.left - 6, y + 4, label, "tick end") if y > 18 else "")
-
-
-def _limit(frame: Frame, line: Line, x: float | None) -> str:
-    """The limit as a line across the chart, or a short one at the size it holds for."""
-    y = frame.y(line.value)
-    begin, end = frame.left, frame.width - frame.right
-    if x is not None:
-        begin, end = max(begin, frame.x(x) - 26), min(end, frame.x(x) + 26)
-    drawn = f'<line class="limit" x1="{begin:.1f}" x2="{end:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
-    return drawn + _text(end, y - 4 if y > 22 else y + 12, line.label, "limit-text end")
-
-
-def _mark(x: float, y: float, p: Point, unit: str, name: str) -> str:
-    """A dot; a cross for what failed, an open square for what is undecided."""
-    told = f"{name}: {quantity(p.value.median, unit)} (n={p.value.n}), {p.status}"
-    title = f"<title>{escape(told)}</title>"
-    if p.status in BAD:
-        path = f"M{x - 4:.1f} {y - 4:.1f}l8 8m0 -8l-8 8"
-        return f'<path class="cross" d="{path}">{title}</path>'
-    if p.status == "noisy":
-        return f'<rect class="open" x="{x - 3.5:.1f}" y="{y - 3.5:.1f}" width="7" height="7">{title}</rect>'
-    return f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="2.6">{title}</circle>'
-
-
-def _ticks(low: float, high: float, about: int) -> list[float]:
-    """Round numbers between two, about so many.
-
-    >>> _ticks(0, 10, 4)
-    [0.0, 2.5, 5.0, 7.5, 10.0]
-    """
-    raw = (high - low) / about
-    if raw <= 0:
-        return [low]
-    power = 10.0 ** math.floor(math.log10(raw))
-    step = next((m * power for m in (1, 2, 2.5, 5, 10) if raw <= m * power * 1.001), 10 * power)
-    first = math.ceil(low / step - 1e-9)
-    return [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]
-
-
-def _spread(items: Sequence[tuple[float, Point]], about: int) -> list[tuple[float, Point]]:
-    """At most so many of the items, evenly, the last one among them."""
-    step = max(1, math.ceil((len(items) - 1) / max(1, about - 1)))
-    return [item for i, item in enumerate(items) if (len(items) - 1 - i) % step == 0]
-
-
-def _path(places: Sequence[tuple[float, float]]) -> str:
-    return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-
-
-def _text(x: float, y: float, text: str, css: str) -> str:
-    return f'<text class="{css}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
-
-
-def _svg(frame: Frame, parts: Sequence[str], what: str, *, css: str = "chart", style: str = "") -> Markup:
-    box = f"0 0 {frame.width:g} {frame.height:g}"
-    head = f'<svg class="{css}"{style} viewBox="{box}" role="img" aria-label="{escape(what)}">'
-    return Markup(head + "".join(parts) + "</svg>")
+    return svg(frame, parts, what, css="timeline")
