@@ -30,7 +30,7 @@ from reports.drawing import (
     text,
     ticks,
     y_axis,
-)  # fmt: skip
+)
 from reports.quantities import digits, quantity, scale_of, size
 from reports.statistics import Estimate, median
 

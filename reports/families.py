@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from benchmarks.measurement import Expected, Verdict, params_key
 from reports import charts
-from reports.charts import Line, Point
+from reports.drawing import Line, Point
 from reports.evidence import Attempt, Evidence
 from reports.findings import SIGNS, family, limit_text
 from reports.quantities import param, quantity, size

@@ -14,8 +14,8 @@ import pytest
 from benchmarks.measurement import Subject
 from reports import charts, junit, page, quantities, runs, table
 from reports.campaign import course, shared_facts
-from reports.charts import Line, Point
 from reports.commands import main
+from reports.drawing import Line, Point
 from reports.findings import Findings, criteria
 from reports.statistics import Estimate
 from tests import sample_run
