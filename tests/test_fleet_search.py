@@ -8,16 +8,6 @@ from tests.fleet import Defect, Fleet, random_ports, slow_rack
 from tests.fleet_search import search, title
 
 HOSTS = 1024  # under 32 leaves
-MISSED = {  # strict: whoever mends one of these is told by the test, and takes its mark away
-    "path": "the re-test agrees in a tenth of the pairs, all that one uplink of sixteen can touch, and clears it",
-    "rack": "with a leaf switch per rail the rack is accused once per rail",
-    "rail": "the re-test agrees in a tenth of the pairs, though each of the rail's flows is slow, and clears it",
-}
-
-
-def missed(what: str) -> pytest.MarkDecorator:
-    """Marks what the localiser does not name rightly yet."""
-    return pytest.mark.xfail(reason=MISSED[what], strict=True)
 
 
 def accused(fleet: Fleet, *defects: Defect, with_paths: bool = False) -> list[str]:
@@ -63,24 +53,28 @@ def test_one_uplink_of_sixteen_at_half_is_named_with_paths_given(way: str, direc
     assert named == [f"path leaf7r2 via spine3 {direction}"]
 
 
-@missed("path")
 @pytest.mark.parametrize(("way", "direction"), [("transmit", "out"), ("receive", "in")])
 def test_without_paths_its_leaf_and_direction_are_named(way: str, direction: str) -> None:
     defect = Defect(leaf=7, spine=3, rail=2, way=way, factor=0.5)
     assert accused(Fleet(hosts=HOSTS, seed=5), defect) == [f"path leaf7r2 {direction}"]
 
 
-@missed("rack")
 def test_a_slow_rack_is_named_not_its_hosts_one_by_one() -> None:
     fleet = Fleet(hosts=HOSTS, seed=6)
     assert accused(fleet, *slow_rack(fleet, 5, 0.8)) == ["rack rack5 both"]
 
 
-@missed("rail")
 def test_a_rail_that_is_slow_everywhere_is_named_not_its_ports() -> None:
     fleet = Fleet(hosts=HOSTS, seed=7)
     slow = [Defect(host=host, rail=3, factor=0.9) for host in range(fleet.hosts)]
     assert accused(fleet, *slow) == ["rail 3"]
+
+
+def test_one_leaf_switch_of_a_rack_is_named_not_the_rack() -> None:
+    """Its hosts are slow on one rail only, even to each other."""
+    fleet = Fleet(hosts=HOSTS, seed=9)
+    slow = [Defect(host=host, rail=4, factor=0.8) for host in range(64, 96)]
+    assert accused(fleet, *slow) == ["leaf leaf2r4 both"]
 
 
 @pytest.mark.slow

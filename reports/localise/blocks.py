@@ -7,7 +7,7 @@ itself, or its rack is. This needs three leaves; two are the business of `trunk`
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,7 +32,28 @@ def leaves(fabric: Fabric, y: Floats) -> tuple[Floats, list[Suspect]]:
         inside = (fabric.leaf_a == leaf) & ~fabric.across
         if np.isfinite(blocks.inside[leaf]):
             y[inside] -= blocks.inside[leaf]
-    return y, suspects
+    return y, racks(fabric, suspects)
+
+
+def racks(fabric: Fabric, suspects: list[Suspect]) -> list[Suspect]:
+    """Where each rail has leaves of its own: the rack, once, if most of its leaves are slow, else the leaves."""
+    kept = [s for s in suspects if s.kind != "leaf"]
+    slow = [s for s in suspects if s.kind == "leaf"]
+    for rack in dict.fromkeys(rack_of(fabric, s.nodes) for s in slow):
+        mine = [s for s in slow if rack_of(fabric, s.nodes) == rack]
+        num_leaves = sum(set(hosts) <= set(mine[0].nodes) for hosts in fabric.hosts if hosts)
+        if not rack or len(mine) < MOST * num_leaves:
+            kept += mine
+            continue
+        worst = min(mine, key=lambda s: s.z)
+        ways = {s.direction for s in mine}
+        said = worst.evidence.replace(f"leaf {worst.where}", f"rack {rack}", 1)
+        more = f"; so are {len(mine)} of its {num_leaves} leaves" if num_leaves > 1 else ""
+        kept.append(
+            replace(worst, kind="rack", where=rack, direction=ways.pop() if len(ways) == 1 else "both",
+                    evidence=said + more)
+        )  # fmt: skip
+    return kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +93,7 @@ class Blocks:
         kind, where = "uplink", name
         direction = "both" if out and into else "out" if out else "in"
         if whole:
-            kind, where = rack_or_leaf(fabric, leaf)
+            kind = "leaf"
             direction = {"both": "both", "out": "transmit", "in": "receive"}[direction]
             why = f"pairs inside it are slow as well ({percent(-math.expm1(inside))}), so it is no uplink"
         elif math.isfinite(inside):
@@ -120,10 +141,9 @@ def _inside(fabric: Fabric, y: Floats) -> Floats:
     return best
 
 
-def rack_or_leaf(fabric: Fabric, leaf: int) -> tuple[str, str]:
-    """Kind and name of what a leaf's hosts share: their rack where it is all theirs, else the leaf."""
-    racks = {fabric.topology.rack.get(host, "") for host in fabric.hosts[leaf]}
+def rack_of(fabric: Fabric, hosts: tuple[str, ...]) -> str:
+    """The rack that these hosts, and no others, share; "" where they share none."""
+    racks = {fabric.topology.rack.get(host, "") for host in hosts}
     rack = racks.pop() if len(racks) == 1 else ""
     members = {node for node, name in fabric.topology.rack.items() if name == rack}
-    same = rack and members & set(fabric.table.nodes) <= set(fabric.hosts[leaf])
-    return ("rack", rack) if same else ("leaf", fabric.leaves[leaf])
+    return rack if rack and members & set(fabric.table.nodes) <= set(hosts) else ""

@@ -12,20 +12,37 @@ import numpy as np
 
 from reports.localise.effects import SMALLEST_NOISE, certainty, middle, spread, upper_median
 from reports.localise.fabric import FLOOR, Fabric
-from reports.localise.pairs import Floats
+from reports.localise.pairs import Floats, Ints
 from reports.localise.suspects import Suspect, percent
 
 MIN_RAILS = 3  # of two rails none can be said to lag
 OFFSET = 0.15  # pairs across leaves may be this much slower than pairs inside by design
 
 
-def without_levels(fabric: Fabric, y: Floats) -> Floats:
-    """`y` about the level of its rail, load and kind of flow: inside a leaf or across."""
-    return levels(fabric, y)[0]
+def without_levels(fabric: Fabric, y: Floats, *, but_rail: int | None = None) -> Floats:
+    """`y` about the level of its rail, load and kind of flow: inside a leaf or across.
+
+    `but_rail` is held to the middle of the other rails' levels instead of its own.
+    """
+    level, code, num_rails = _levels(fabric, y)
+    if but_rail is not None:
+        per_rail = level.reshape(-1, num_rails)
+        others = np.delete(per_rail, but_rail, axis=1)
+        per_rail[:, but_rail] = [middle(row) if np.isfinite(row).any() else np.nan for row in others]
+        level = per_rail.ravel()
+    about: Floats = y - level[code]
+    return about
 
 
 def levels(fabric: Fabric, y: Floats) -> tuple[Floats, list[Suspect]]:
-    """`y` about the level of its flow's kind, and rails that lag.
+    """`y` about the level of its flow's kind, and rails that lag."""
+    level, code, num_rails = _levels(fabric, y)
+    per_rail = level.reshape(-1, num_rails)
+    return y - level[code], _slow_rails(fabric, per_rail, y - level[code]) + _across_offset(fabric, per_rail)
+
+
+def _levels(fabric: Fabric, y: Floats) -> tuple[Floats, Ints, int]:
+    """Level of every kind of flow, which kind each flow is (load, then inside or across, then rail), and the rails.
 
     A level is a median: of each rail, load, and kind (inside a leaf or across). Between two leaves, where one slow
     trunk is half of all flows across, it is the fastest block's.
@@ -38,8 +55,7 @@ def levels(fabric: Fabric, y: Floats) -> tuple[Floats, list[Suspect]]:
     if len(fabric.leaves) == 2:
         blocks = upper_median(y, code * 4 + fabric.leaf_a * 2 + fabric.leaf_b, 4 * num).reshape(num, 4)
         level = np.where(np.isnan(level), np.nan, np.nan_to_num(blocks, nan=-np.inf).max(axis=1))
-    per_rail = level.reshape(-1, num_rails)
-    return y - level[code], _slow_rails(fabric, per_rail, y - level[code]) + _across_offset(fabric, per_rail)
+    return level, code, num_rails
 
 
 def _slow_rails(fabric: Fabric, per_rail: Floats, rest: Floats) -> list[Suspect]:

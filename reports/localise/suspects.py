@@ -75,7 +75,7 @@ class Suspect:
         parts = [place or f"{self.kind} {self.where}".strip()]
         parts += [f"to {self.peer}"] if self.peer else []
         parts += [f"via {self.path}"] if self.path else []
-        parts += [f"rail {self.rail}"] if self.rail is not None else []
+        parts += [f"rail {self.rail}"] if self.rail is not None and self.kind != "rail" else []
         direction = "" if self.peer and self.direction == "out" else self.direction
         return " ".join([*parts, direction]).strip()
 

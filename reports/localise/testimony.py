@@ -42,6 +42,7 @@ class Heard:
     log_odds: float  # how much better all fit a slow element than a healthy one
     z: float = 0.0  # of the middle of its pairs
     confidence: float = 0.0  # by these flows alone, before it is asked how many suspects there were
+    usual: float | None = None  # where only a share of its flows can be slow: the share of all others that are
 
     @property
     def agrees(self) -> bool:
@@ -51,6 +52,9 @@ class Heard:
     @property
     def said(self) -> str:
         """'the re-test agrees in 4 of 5 pairs'."""
+        if self.usual is not None:
+            share = f"{self.num_agree} of {self.num_pairs} of its flows"
+            return f"in the re-test {share} are as slow, of all others {100 * self.usual:.1f} %"
         return f"the re-test agrees in {self.num_agree} of {self.num_pairs} pairs"
 
 
@@ -78,8 +82,10 @@ class Witnesses:
             wrong = np.zeros(len(rows)) if table.wrong is None else np.nan_to_num(table.wrong[rows])
             agree = int((sums(wrong, pair, len(pairs)) > 0).sum())
             return Heard(num_pairs=len(pairs), num_agree=agree, log_odds=0.0)
+        if s.kind == "path" and not s.path:
+            return self._share(s, rows)
         effect = math.log1p(-min(s.slower, 1 - 1e-12))
-        cells = (sides.cells if s.kind in NODE_KINDS else self.level)[rows]
+        cells = self._cells(s)[rows]
         by_pair = upper_median(cells, pair, len(pairs))
         agree = int((by_pair <= effect / 2).sum())
         if s.kind not in NODE_KINDS or not len(rows):
@@ -91,6 +97,26 @@ class Witnesses:
         sure = probability_bad(alone, num_pairs, self.noise.scale, prior=PRIOR_SUSPECT)
         return Heard(num_pairs=len(pairs), num_agree=agree, log_odds=odds, z=min(0.0, middle(by_pair)) / error,
                      confidence=float(sure[0]))  # fmt: skip
+
+    def _cells(self, s: Suspect) -> Floats:
+        """Logs of all flows about what they would be if the suspect were well."""
+        if s.kind == "rail":  # its own level is what it is accused of
+            return without_levels(self.analysis.fabric, self.analysis.raw, but_rail=s.rail)
+        return self.analysis.sides.cells if s.kind in NODE_KINDS else self.level
+
+    def _share(self, s: Suspect, rows: Ints) -> Heard:
+        """One uplink of several, which one is not known: a share of the leaf's flows is slow, more than elsewhere.
+
+        The log odds are binomial: the share that the screening saw, against the share of all other flows.
+        """
+        depth, rest = math.log1p(-s.slower) / 2, self.analysis.sides.rest
+        across = self.analysis.fabric.across
+        others = np.setdiff1d(self.rows[across[self.rows]], rows, assume_unique=True)
+        slow, num = int((rest[rows] <= depth).sum()), len(rows)
+        usual = (int((rest[others] <= depth).sum()) + 0.5) / (len(others) + 1)
+        claimed = max(s.num_agree / max(s.num_cells, 1), usual)
+        odds = slow * math.log(claimed / usual) + (num - slow) * math.log((1 - claimed + 1e-9) / (1 - usual))
+        return Heard(num_pairs=num, num_agree=slow, log_odds=odds if odds > 0 else -math.inf, usual=usual)
 
     def concerned(self, s: Suspect) -> Ints:
         """The rows that run through the suspect."""
@@ -154,8 +180,12 @@ def runs_through(analysis: Analysis, s: Suspect, use: Ints) -> Bools:
     if s.peer:
         here &= (a == index.get(s.where, -1)) & (b == index.get(s.peer, -1))
         return here
-    mine = np.array([index[n] for n in s.nodes if n in index], dtype=np.int64)
-    sends, receives = np.isin(a, mine), np.isin(b, mine)
+    if s.kind == "leaf" and s.where in fabric.leaves:  # of several leaves of its hosts, only this one
+        at = fabric.leaves.index(s.where)
+        sends, receives = fabric.leaf_a[use] == at, fabric.leaf_b[use] == at
+    else:
+        mine = np.array([index[n] for n in s.nodes if n in index], dtype=np.int64)
+        sends, receives = np.isin(a, mine), np.isin(b, mine)
     here &= sends if s.direction == "transmit" else receives if s.direction == "receive" else sends | receives
     return here
 

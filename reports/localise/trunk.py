@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reports.localise.blocks import rack_or_leaf
+from reports.localise.blocks import rack_of
 from reports.localise.effects import SMALLEST_NOISE, certainty, few, spread, upper_median
 from reports.localise.fabric import FLOOR, MIN_HOSTS, MOST, SUSPECT_Z, Fabric
 from reports.localise.pairs import Bools, Floats, Ints
@@ -73,7 +73,8 @@ def _error(rounds: Ints, own: Floats) -> float:
 
 
 def _leaf(fabric: Fabric, leaf: int, across: list[tuple[int, int]], worst: Quarter) -> Suspect:
-    kind, where = rack_or_leaf(fabric, leaf)
+    rack = rack_of(fabric, fabric.hosts[leaf])
+    kind, where = ("rack", rack) if rack else ("leaf", fabric.leaves[leaf])
     direction = "both" if len(across) == 2 else "transmit" if across[0][0] == leaf else "receive"
     slower = -math.expm1(worst.effect)
     return Suspect(
