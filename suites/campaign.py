@@ -26,7 +26,7 @@ from clusters.loader import ClusterError, check_metrics, check_settings, load
 from reports import page, runs
 from reports.comparison import pack
 from reports.culprits import told
-from suites import continuation, knownbad, nightly, overhead, search
+from suites import continuation, knownbad, nightly, overhead, search, storageplace
 from suites.allocation import OF_SLURM, Allocation, Say, Wish, hold
 from suites.controller import UNFINISHED, Controller, NodesLostError, TimeUpError, group_timeout_s
 from suites.knownbad import KnownBad, KnownBadError
@@ -46,7 +46,7 @@ CAMPAIGN_SETTINGS = ("lock", "start_limit_s")
 def plan_for(options: Options) -> Plan:
     """The plan of a cluster file and a suite. UsageError where either is wrong."""
     try:
-        cluster = load(options.cluster, nodes=options.nodes)
+        cluster = storageplace.under_test(load(options.cluster, nodes=options.nodes), options.checkpoint_dir)
         installed = _installed(cluster, options.wish)
         check_metrics(cluster, metrics(cluster, installed))
         plan = make_plan(cluster, options.suite, checks(options.suite), installed)
@@ -86,6 +86,7 @@ class Campaign:
                 plan = plan_for(options)
                 if stored:
                     continuation.check_same(stored, plan, options)
+                storageplace.refuse_results_on(plan.cluster, path or options.runs)
                 run = stored.run if stored else _new_run(plan)
                 lock = CampaignLock(plan.cluster)
                 undo.callback(lock.release)

@@ -19,6 +19,7 @@ from clusters.loader import load
 from reports import runs
 from reports.comparison import Baseline
 from reports.culprits import SUSPECTS
+from suites import storageplace
 from suites.controller import UNFINISHED, settled
 from suites.options import Options, UsageError
 from suites.plan import Plan
@@ -46,7 +47,8 @@ def as_before(options: Options, stored: runs.StoredRun | None) -> Options:
     wish = options.wish
     if before and not (wish.nodelist or wish.exclude):
         wish = replace(wish, nodelist=before)
-    return replace(options, nodes=stored.run.nodes, wish=wish)
+    place = options.checkpoint_dir or storageplace.before(stored)
+    return replace(options, nodes=stored.run.nodes, wish=wish, checkpoint_dir=place)
 
 
 def older(options: Options) -> Path | None:

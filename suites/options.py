@@ -29,3 +29,4 @@ class Options:
     within_nights: int = 7  # every node is tested at least so often
     until: str = ""  # a time of day: no benchmark begins that might run past it
     known_bad: Path | None = None
+    checkpoint_dir: str = ""  # where checkpoints are saved, instead of what the cluster file says

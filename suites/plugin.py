@@ -50,6 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--resume", default="", metavar="RUN", help="finish a run: measure only what is missing in it")
     add("--retest", default="", metavar="failed|NODE", help="a new attempt in the newest (or --resume'd) run")
     add("--baseline", default="", metavar="RUN", help="a run folder whose values nightly limits compare with")
+    add("--checkpoint-dir", default="", metavar="DIR", help="the file system under test, instead of the file's")
     where = parser.getgroup("nodes", "where a campaign runs")
     add = where.addoption
     add("--launcher", default=AUTO, choices=[AUTO, *sorted(LAUNCHERS)], help="what starts the ranks (auto)")
@@ -206,6 +207,7 @@ def _options(config: pytest.Config) -> Options:
             cluster=o.cluster, suite=o.suite, runs=Path(o.run_dir), resume=o.resume, retest=o.retest,
             baseline=o.baseline, nodes=_count(o.nodes), wish=_wish(o), idle=Range.parse(o.nodes or ""),
             within_nights=o.within_nights, until=o.until, known_bad=Path(o.known_bad) if o.known_bad else None,
+            checkpoint_dir=o.checkpoint_dir,
         )  # fmt: skip
     except NodesError as error:
         raise pytest.UsageError(str(error)) from None

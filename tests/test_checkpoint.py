@@ -136,6 +136,10 @@ def test_it_delivers_what_it_promised_and_leaves_nothing(tmp_path: Path):
         assert save.columns["rank"] == load.columns["rank"] == [0, 1, 2, 3]
         assert max(save.columns["rank_s"]) < max(save.samples)
         assert size < save.notes["file_bytes"] < 1.01 * size + 2**20
+        spans = list(zip(save.columns["begin_s"], save.columns["end_s"], strict=True))
+        assert all(0 <= begin < end < max(save.samples) for begin, end in spans)
+        assert save.notes["slowest"] in [f"rank {rank} on {node}" for rank, node in enumerate(save.columns["node"])]
+        assert save.notes["extra_memory_bytes"] >= 0
     assert list(tmp_path.iterdir()) == []
 
 
@@ -312,7 +316,7 @@ def test_a_folder_that_is_no_place_for_it_is_refused_with_the_cure(tmp_path: Pat
             got["full"] = refusal(world, lambda: measured(world, tmp_path))
         with patched(tempfile, "mkdtemp", forbidden):
             got["forbidden"] = refusal(world, lambda: measured(world, tmp_path))
-        with patched(Path, "is_file", (lambda _: False) if world.rank == 1 else Path.is_file):
+        with patched(place, "claimed", (lambda _: "another") if world.rank == 1 else place.claimed):
             got["not shared"] = refusal(world, lambda: measured(world, tmp_path))
         return got
 
@@ -349,21 +353,6 @@ def test_files_that_the_next_rank_does_not_see_are_an_error_on_all_ranks(tmp_pat
     assert {operation: len(found) for operation, found in rates.items()} == {"create": 2, "stat": 2, "unlink": 2}
     assert "No such file or directory (ENOENT); every rank must see the same folder" in said
     assert list(tmp_path.iterdir()) == []
-
-
-def test_without_a_directory_memory_is_avoided(tmp_path: Path):
-    world = World(
-        rank=0,
-        size=1,
-        local_rank=0,
-        place=Place(),
-        device=torch.device("cpu"),
-        node="a",
-        nodes=("a",),
-        scratch="/dev/shm",
-    )
-    assert place.default_parent(world) == Path("/var/tmp")
-    assert place.default_parent(World(**{**vars(world), "scratch": str(tmp_path)})) == tmp_path
 
 
 def test_every_layout_loads_under_every_other_and_the_data_cannot_be_compressed(tmp_path: Path):

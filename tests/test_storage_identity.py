@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.storage.filesystem import FileSystem, filesystem_of, parse_mounts
-from benchmarks.storage.identity import NETWORK_BLOCK, SORTS, network_disk, problems, sort_of
+from benchmarks.storage.identity import NETWORK_BLOCK, SORTS, apart, network_disk, problems, sort_of
 
 LUSTRE = FileSystem(kind="lustre", source="10.1.0.2@o2ib:/scratch", mount_point="/scratch")
 NFS = FileSystem(kind="nfs4", source="filer:/export", mount_point="/scratch")
@@ -94,6 +94,8 @@ def test_what_the_cluster_file_expects_is_good():
         ("parallel", NFS, "network", "a: /scratch is nfs4 (network, filer:/export), the cluster file says parallel"),
         ("parallel", ROOT, "local", "is the mount missing?"),
         ("local", ROOT, NETWORK_BLOCK, "(network block device, /dev/nvme0n1p2), the cluster file says local"),
+        ("", NFS, "network", "behind a network link"),
+        ("", ROOT, NETWORK_BLOCK, "behind a network link"),
         ("", MEMORY, "memory", "nothing there survives a restart"),
         ("memory", MEMORY, "memory", "nothing there survives a restart"),  # no cluster file can allow that
         ("parallel", FileSystem(kind="fuse", source="x", mount_point="/scratch"), "unknown", "says parallel"),
@@ -104,10 +106,13 @@ def test_what_is_wrong_is_said(expected: str, place: FileSystem, sort: str, said
     assert said in found[0]
 
 
-def test_two_file_systems_of_one_name_are_told_apart():
-    other = FileSystem(kind="lustre", source="10.9.0.2@o2ib:/scratch", mount_point="/scratch")
-    found = problems("parallel", [("a", LUSTRE, "parallel"), ("b", other, "parallel")])
-    assert found == ["not one file system on all nodes: 10.1.0.2@o2ib:/scratch on a, 10.9.0.2@o2ib:/scratch on b"]
+def test_one_file_system_is_told_by_a_file_in_it_not_by_its_name():
+    other_address = FileSystem(kind="lustre", source="10.9.0.2@tcp:/scratch", mount_point="/scratch")
+    assert apart([("a", LUSTRE, 144115), ("b", other_address, 144115)]) == []
+    assert apart([("a", ROOT, 12), ("b", ROOT, 13)]) == [
+        "not one file system on all nodes: ext4 /dev/nvme0n1p2 on a, ext4 /dev/nvme0n1p2 on b"
+    ]
+    assert len(apart([("a", LUSTRE, 7), ("b", NFS, 7)])) == 1
 
 
 def test_a_mount_that_failed_leaves_the_root_disk(tmp_path: Path):

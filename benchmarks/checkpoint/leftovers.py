@@ -27,6 +27,11 @@ def claim(folder: Path) -> None:
     (folder / OWNER).write_text(json.dumps(_identity(os.getpid())), encoding="utf-8")
 
 
+def claimed(folder: Path) -> str:
+    """What `claim` wrote in `folder`; "" where it cannot be read: it is another folder."""
+    return _read(str(folder / OWNER))
+
+
 def owner_is_dead(folder: Path) -> bool:
     """Whether the owner ran here, as this user, and is certainly gone. In doubt it is alive."""
     try:

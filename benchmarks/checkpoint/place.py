@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.checkpoint.leftovers import OWNER, claim, clear
+from benchmarks import scratch
+from benchmarks.checkpoint.leftovers import OWNER, claim, claimed, clear
 from benchmarks.checkpoint.save import explain
 from benchmarks.checkpoint.spec import Checkpoint
 from benchmarks.storage import lustre
 from benchmarks.storage.filesystem import FileSystem, filesystem_of
-from benchmarks.storage.identity import SORTS, problems, sort_of
+from benchmarks.storage.identity import apart, problems, sort_of
 from benchmarks.world import World
 
 PREFIX = "rackproof-checkpoint-"
@@ -56,9 +57,11 @@ def opened(spec: Checkpoint, world: World) -> Iterator[Directory]:
 def _directory(spec: Checkpoint, world: World, folder: Path, leftovers: list[str]) -> Directory:
     where = filesystem_of(folder)
     sort, stat = sort_of(where), os.statvfs(folder)
-    everywhere = {node: (node, *seen) for node, seen in zip(world.nodes, world.gather((where, sort)), strict=True)}
+    inode = (folder / OWNER).stat().st_ino
+    everywhere = dict(zip(world.nodes, world.gather((where, sort, inode)), strict=True))
     size = stat.f_blocks * stat.f_frsize
-    found = problems(spec.filesystem, list(everywhere.values()))
+    found = problems(spec.filesystem, [(node, place, sort) for node, (place, sort, _) in everywhere.items()])
+    found += apart([(node, place, inode) for node, (place, _, inode) in everywhere.items()])
     if size < spec.capacity_bytes:
         found.append(
             f"{where.mount_point} holds {size / 1e12:.4g} TB, the cluster file says {spec.capacity_bytes / 1e12:.4g}"
@@ -91,7 +94,8 @@ def _make_folder_together(spec: Checkpoint, world: World) -> tuple[Path, list[st
     if problem:
         raise ValueError(problem)
     folder = Path(made)
-    unseen = [rank for rank, sees in enumerate(world.gather((folder / OWNER).is_file())) if not sees]
+    claims = world.gather(claimed(folder))
+    unseen = [rank for rank, claim in enumerate(claims) if claim != claims[0]]
     if unseen:
         if world.is_first:
             shutil.rmtree(folder, ignore_errors=True)
@@ -120,9 +124,5 @@ def _make_folder(spec: Checkpoint, world: World) -> tuple[str, list[str]]:
 
 
 def default_parent(world: World) -> Path:
-    """Where to save when nobody says: the scratch folder, unless it is memory and /var/tmp is not."""
-    scratch = Path(world.scratch or tempfile.gettempdir())
-    lasting = Path("/var/tmp")
-    if filesystem_of(scratch).kind in SORTS["memory"] and os.access(lasting, os.W_OK):
-        return lasting
-    return scratch
+    """Where to save when nobody says: the launch's scratch folder, which lies on a disk where there is one."""
+    return Path(world.scratch or scratch.root())

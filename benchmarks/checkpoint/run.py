@@ -136,7 +136,8 @@ def _measurements(spec: Checkpoint, world: World, directory: Directory, results:
     for operation, files_rate in results.files_rate.items():
         yield spec.metadata(operation).measured(*files_rate, subject=world.all())
     rates = [spec.state_bytes(world.place) / s.seconds for s in results.raws]
-    columns, notes = _rank_columns(results.raws), {**place, **_cost(results.raws)}
+    columns = _rank_columns(results.raws, world)
+    notes = {**place, **_cost(results.raws), **_slowest(results.raws, world)}
     yield spec.raw(world.place).measured(*rates, subject=world.all(), columns=columns, notes=notes)
     for writer in spec.writers:
         yield from _of_writer(spec, world, writer, results.saves[writer], results.loads[writer], place)
@@ -146,10 +147,10 @@ def _of_writer(
     spec: Checkpoint, world: World, writer: str, saves: list[Saved], loads: list[Loaded], where: dict[str, Any]
 ) -> Iterator[Measurement]:
     def measured(name: str, *samples: float, results: list[Any] | None = None, **fields: Any) -> Measurement:
-        columns = _rank_columns(results) if results else {}
+        columns = _rank_columns(results, world) if results else {}
         return spec.metric(name, writer, world.place).measured(*samples, subject=world.all(), columns=columns, **fields)
 
-    size, notes = spec.state_bytes(world.place), {**where, **_cost(saves)}
+    size, notes = spec.state_bytes(world.place), {**where, **_cost(saves), **_slowest(saves, world)}
     yield measured("save.time", *(s.seconds for s in saves), results=saves, notes={**notes, **_goodput(spec, saves)})
     if writer in ASYNC:
         yield measured("save.stall", *(s.stall_s for s in saves), notes=notes)
@@ -173,7 +174,16 @@ def _of_writer(
 def _cost(saves: list[Saved]) -> dict[str, Any]:
     size = sum(saves[-1].files.values())
     cpu = sum(s.cpu_s for s in saves) / len(saves) / (size / 2**30)
-    return {"files": len(saves[-1].files), "file_bytes": size, "cpu_s_per_gib": round(cpu, 3)}
+    extra = [s.extra_bytes for s in saves if s.extra_bytes is not None]
+    known = {"extra_memory_bytes": max(extra)} if extra else {}  # of one rank, on top of the state
+    return {"files": len(saves[-1].files), "file_bytes": size, "cpu_s_per_gib": round(cpu, 3), **known}
+
+
+def _slowest(results: list[Any], world: World) -> dict[str, str]:
+    """Which rank everybody waited for in the slowest save, and its host."""
+    seconds = max(results, key=lambda r: r.seconds).rank_seconds
+    rank = max(range(len(seconds)), key=seconds.__getitem__)
+    return {"slowest": f"rank {rank} on {world.nodes[rank]}"}
 
 
 def _goodput(spec: Checkpoint, saves: list[Saved]) -> dict[str, float]:
@@ -192,8 +202,16 @@ def _goodput(spec: Checkpoint, saves: list[Saved]) -> dict[str, float]:
     return {"best_interval_s": best, **shares}
 
 
-def _rank_columns(results: list[Any]) -> dict[str, list[Any]]:
-    """Median seconds of each rank: evidence that names the slow one."""
+def _rank_columns(results: list[Any], world: World) -> dict[str, list[Any]]:
+    """Evidence that names the slow rank: median seconds of each, and when it began and ended in the slowest turn.
+
+    Both count from the barrier that the turn begins with.
+    """
     per_rank = zip(*(r.rank_seconds for r in results), strict=True)
     medians = [sorted(seconds)[len(results) // 2] for seconds in per_rank]
-    return {"rank": list(range(len(medians))), "rank_s": medians}
+    worst = max(results, key=lambda r: r.seconds)
+    ends = [begin + seconds for begin, seconds in zip(worst.rank_begins, worst.rank_seconds, strict=True)]
+    return {
+        "rank": list(range(len(medians))), "node": list(world.nodes), "rank_s": medians,
+        "begin_s": list(worst.rank_begins), "end_s": ends,
+    }  # fmt: skip

@@ -17,9 +17,11 @@ from pathlib import Path
 from torch.distributed.checkpoint.api import CheckpointException
 
 from benchmarks.checkpoint.manifest import ManifestError, read_manifest, sync_folder, write_manifest
+from benchmarks.checkpoint.peak import Peak
 from benchmarks.checkpoint.state import State
 from benchmarks.checkpoint.writers import Read, Tools, Write, Written
-from benchmarks.storage import cache, traffic
+from benchmarks.storage import cache, disk, traffic
+from benchmarks.storage.filesystem import FileSystem, filesystem_of
 from benchmarks.world import World
 
 CURES = {
@@ -38,9 +40,12 @@ class Saved:
 
     seconds: float  # barrier to barrier, of the slowest rank
     rank_seconds: list[float]  # until each rank's own data was durable
+    rank_begins: list[float]  # from the barrier until each rank began to write
     files: dict[str, int]  # name -> bytes, of all ranks
+    rank_files: list[list[str]]  # names of the files of each rank
     cpu_s: float  # of all ranks together, for the writing
     stall_s: float  # until the slowest rank could have trained on; 0 where the save is not asynchronous
+    extra_bytes: int | None  # memory of the rank that took most, on top of the state; None where unknown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +54,7 @@ class Loaded:
 
     seconds: float
     rank_seconds: list[float]
+    rank_begins: list[float]
     wrong: list[str]  # names of parts that came back other than they were saved
     cold_share: float  # share of the file bytes proven to come from the device, 0 to 1
     doubt: str = ""  # why it is no more, where it is below COLD
@@ -56,15 +62,17 @@ class Loaded:
 
 
 COLD = 0.95
+LIE_CURE = "something before the disk of {where.mount_point} ({where.kind}) swallows syncs; mount it with barriers"
 FULL_DISK = "unexpected pos"
 
 
 def save(state: State, folder: Path, world: World, *, write: Write, tools: Tools) -> Saved:
     """Save `state` into the new `folder` until data, metadata and folder are durable and its manifest is in place.
 
-    Raises RuntimeError on all ranks where one fails.
+    Raises RuntimeError on all ranks where one fails, or where the disk's counters contradict what fsync said.
     """
-    digests = world.gather(state.digest())
+    digests, where = world.gather(state.digest()), filesystem_of(folder.parent)
+    before, peak = _given(where, world), Peak()
     world.barrier()
     begin = time.perf_counter()
     with together(world, folder):
@@ -72,7 +80,9 @@ def save(state: State, folder: Path, world: World, *, write: Write, tools: Tools
             folder.mkdir()
             sync_folder(folder.parent)
     with together(world, folder):
+        begin_s = time.perf_counter() - begin
         written = write(state, folder, world, tools)
+        written.begin_s, written.extra_bytes = begin_s, peak.grown()
         _require_synced(folder, written)
     everyone: list[Written] = world.gather(written)
     files = {name: size for w in everyone for name, size in w.files.items()}
@@ -81,10 +91,21 @@ def save(state: State, folder: Path, world: World, *, write: Write, tools: Tools
             sync_folder(folder)
             write_manifest(folder, {"files": files, "rank_sha256": digests})
     seconds = max(world.gather(time.perf_counter() - begin))
+    if lie := disk.lie(before, _given(where, world), expected_bytes=sum(files.values())):
+        raise RuntimeError(f"checkpoint: {folder}: fsync returned, and yet {lie}: {LIE_CURE.format(where=where)}")
+    extra = [w.extra_bytes for w in everyone]
     return Saved(
-        seconds=seconds, rank_seconds=[w.seconds for w in everyone], files=files,
-        cpu_s=sum(w.cpu_s for w in everyone), stall_s=max(w.stall_s for w in everyone),
+        seconds=seconds, rank_seconds=[w.seconds for w in everyone], rank_begins=[w.begin_s for w in everyone],
+        files=files, rank_files=[sorted(w.files) for w in everyone], cpu_s=sum(w.cpu_s for w in everyone),
+        stall_s=max(w.stall_s for w in everyone),
+        extra_bytes=None if None in extra else max(n for n in extra if n is not None),
     )  # fmt: skip
+
+
+def _given(where: FileSystem, world: World) -> disk.Given | None:
+    """What the storage has been given so far by all nodes; each is asked by one of its ranks."""
+    asked = world.gather((disk.given(where),) if world.rank == world.local_ranks[0] else ())
+    return disk.total([told[0] for told in asked if told])
 
 
 def load(state: State, folder: Path, world: World, *, read: Read, repetition: int, sort: str = "local") -> Loaded:
@@ -114,7 +135,8 @@ def load(state: State, folder: Path, world: World, *, read: Read, repetition: in
     given = traffic.came_from(sort, process=own, nodes=nodes)
     share, doubt, evidence = _proof(size=sum(path.stat().st_size for path in files), resident=resident, given=given)
     return Loaded(
-        seconds=seconds, rank_seconds=world.gather(mine), wrong=sorted({name for names in wrong for name in names}),
+        seconds=seconds, rank_seconds=world.gather(mine), rank_begins=[0.0] * world.size,
+        wrong=sorted({name for names in wrong for name in names}),
         cold_share=share, doubt=doubt, evidence=evidence,
     )  # fmt: skip
 

@@ -32,8 +32,10 @@ class Written:
 
     files: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
-    cpu_s: float = 0.0  # of this process
+    begin_s: float = 0.0  # from the barrier until it began to write
+    cpu_s: float = 0.0  # of this process, and of the one beside it
     stall_s: float = 0.0  # until training could go on; 0 where the save is not asynchronous
+    extra_bytes: int | None = None  # memory on top of what was there; None where the system does not tell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,13 +116,13 @@ def _save(state: State, writer: Any, world: World) -> Written:
 
 def _save_beside(state: State, writer: Any, folder: Path, world: World, tools: Tools) -> Written:
     assert tools.background, "an asynchronous writer needs its process"
-    begin, cpu = time.perf_counter(), time.process_time()
+    begin, cpu = time.perf_counter(), time.process_time() + tools.background.cpu_s()
     stall = tools.background.save(state, world, writer)
     mine = [*folder.glob(f"__{world.rank}_*.distcp"), *folder.glob(f"rank{world.rank}.bin")]
     mine += [folder / METADATA] if world.is_first else []
     return Written(
         files={path.name: path.stat().st_size for path in mine}, seconds=time.perf_counter() - begin,
-        cpu_s=time.process_time() - cpu, stall_s=stall,
+        cpu_s=time.process_time() + tools.background.cpu_s() - cpu, stall_s=stall,
     )  # fmt: skip
 
 

@@ -61,8 +61,8 @@ def network_disk(found: FileSystem, sys: Path = Path("/sys")) -> str:
 def problems(expected: str, places: Sequence[tuple[str, FileSystem, str]]) -> list[str]:
     """What is wrong with where checkpoints go, one sentence each; none is good.
 
-    `expected` lists sorts or kinds ("parallel", "lustre,gpfs"); "" accepts all that survives a restart. `places`
-    holds (node, its file system, its sort).
+    `expected` lists sorts or kinds ("parallel", "lustre,gpfs"); "" accepts all that survives a restart and needs no
+    network. `places` holds (node, its file system, its sort).
     """
     found = []
     accepted = [word.strip() for word in expected.split(",") if word.strip()]
@@ -70,14 +70,25 @@ def problems(expected: str, places: Sequence[tuple[str, FileSystem, str]]) -> li
         what = f"{node}: {place.mount_point} is {place.kind} ({sort}, {place.source})"
         if sort == "memory":
             found.append(f"{what}: nothing there survives a restart")
+        elif not accepted and sort in ("network", NETWORK_BLOCK):
+            found.append(f"{what}: behind a network link that all nodes share; save to a parallel file system")
         elif accepted and place.kind not in accepted and sort not in accepted:
             cure = "is the mount missing?" if place.mount_point == "/" else "mount the right one, or correct the path"
             found.append(f"{what}, the cluster file says {expected}: {cure}")
-    identities = {(place.kind, place.source) for _, place, _ in places}
-    if len(identities) > 1:
-        shown = ", ".join(sorted({f"{place.source} on {node}" for node, place, _ in places})[:4])
-        found.append(f"not one file system on all nodes: {shown}")
     return found
+
+
+def apart(places: Sequence[tuple[str, FileSystem, int]]) -> list[str]:
+    """What is wrong where nodes do not have one and the same file system; empty where they have.
+
+    `places` holds (node, its file system, inode of one file there). Identity is the kind and that inode, which is the
+    file's own on every client of a shared file system. The source is only a name: clients of one Lustre may reach it
+    by other addresses, and every node calls its own disk /dev/nvme0n1.
+    """
+    if len({(place.kind, inode) for _, place, inode in places}) <= 1:
+        return []
+    shown = ", ".join(sorted({f"{place.kind} {place.source} on {node}" for node, place, _ in places})[:4])
+    return [f"not one file system on all nodes: {shown}"]
 
 
 def _reached_by_network(disk: Path) -> str:
