@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clusters.limits import Exemption, Limit, Waiver
+from clusters.prices import Prices
 
 Scalar = str | int | float | bool
 
@@ -64,6 +65,7 @@ class Cluster:
     elsewhere: tuple[str, ...] = ()  # names of its limits that are for another number of nodes
     waivers: tuple[Waiver, ...] = ()
     exemptions: tuple[Exemption, ...] = ()
+    prices: Prices | None = None  # what it costs
     contradictions: tuple[str, ...] = ()  # printed when it loads, each with its arithmetic
 
     asked: dict[str, set[str]] = field(default_factory=dict, compare=False, repr=False)

@@ -20,6 +20,7 @@ from clusters.agreement import check_metrics, check_settings
 from clusters.cluster import Cluster, Gpu, Network
 from clusters.contradictions import Contract, contradictions
 from clusters.limits import BOUNDS, REFERENCES, Exemption, Limit, Scalar, Waiver
+from clusters.prices import prices
 from clusters.shares import resolve
 from clusters.table import ClusterError, Table, near, read
 
@@ -29,7 +30,7 @@ FOLDER = Path(__file__).parent
 SETTINGS = ("campaign", "gemm", "memory", "collectives", "links", "checkpoint", "training")
 TOP = (
     "name", "description", "nodes", "ranks_per_node", "gpus_per_node", "gpu", "nodes_per_domain", "network",
-    *SETTINGS, "contract", "limits", "waivers", "not_applicable",
+    *SETTINGS, "contract", "prices", "limits", "waivers", "not_applicable",
 )  # fmt: skip
 LIMIT = (
     "metric", "unit", "source", *BOUNDS, "tolerance", "of", "ratio_to", "ratio_where", "scale",
@@ -55,9 +56,10 @@ def load(name_or_path: str, *, nodes: int | None = None) -> Cluster:
     """
     path = _find(name_or_path)
     content, top = read(path)
+    written = top.only(TOP).count("nodes", 1)
     if nodes is not None:
         top.fields["nodes"] = nodes  # limits of another number of nodes do not hold, those of this number do
-    cluster = _machine(path, content, top.only(TOP))
+    cluster = _machine(path, content, top)
     tables = top.tables("limits")
     found = {name: _limits(name, table, cluster) for name, table in tables.items()}
     limits = tuple(limit for group in found.values() for limit in group)
@@ -67,6 +69,7 @@ def load(name_or_path: str, *, nodes: int | None = None) -> Cluster:
         limits=limits,
         elsewhere=tuple(name for name, group in found.items() if not group),
         contradictions=contradictions(_contract(top.table("contract")), gpu=cluster.gpu),
+        prices=prices(top.table("prices"), nodes=written),
         waivers=tuple(_waiver(name, table, names) for name, table in top.tables("waivers").items()),
         exemptions=_exemptions(top.table("not_applicable")),
     )

@@ -18,7 +18,7 @@ from reports import (
     compare,
     comparepage,
     junit,
-    money,
+    moneycommand,
     nightly,
     page,
     promote,
@@ -97,7 +97,7 @@ def build_parser() -> argparse.ArgumentParser:
     trend.add_parser(commands)
     promote.add_parsers(commands)
     proposals.add_parser(commands)
-    money.add_parser(commands)
+    moneycommand.add_parser(commands)
     prune.add_parser(commands)
     nccl_log.add_parser(commands)
     importing.add_parser(commands)

@@ -17,7 +17,18 @@ CLUSTER = """
 name = "rack7"
 description = "two nodes of eight, as delivered"
 nodes = 2
-ranks_per_node = 8
+gpus_per_node = 8
+gpu = "h100-sxm"
+
+[prices]
+currency = "USD"
+rents = [250, 75]
+buy = 193_750
+keep = 3_750
+hours_a_day = 20
+mfu = 0.52
+source = "quote 7 of the vendor"
+date = 2026-11-02
 
 [limits.gemm_rate]
 metric = "gemm.flops"
@@ -119,6 +130,13 @@ expires = 2026-12-20
 "collectives.reduce.*" = "no job of ours reduces to one rank"
 """
 
+SPLIT = {"data": 0.004, "optimizer": 0.031, "report": 0.002, "busy": 0.78, "waiting": 0.163, "other": 0.02}
+SAVED = {
+    "sort": "parallel",
+    "filesystem": {"kind": "lustre"},
+    "raw_mode": "direct",
+    "lost_share_at_file_interval": 0.04,
+}
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")
 SIZES = tuple(1 << n for n in range(10, 31, 2))
 RANKS = 16
@@ -258,17 +276,71 @@ def jobs(s: Sample) -> None:
     ):
         metric = Metric(name=f"checkpoint.{name}", unit=unit, better=better, params=params)
         s.expect(metric, config)
+        columns = {
+            "rank": list(range(RANKS)),
+            "rank_s": [24.0 + 0.2 * (r * 5 % 7) + 2.2 * (r == 9) for r in range(RANKS)],
+        }
         for attempt, samples in enumerate(attempts, 1):
-            s.emit(metric, config, *samples, attempt=attempt)
+            fields = {"columns": columns, "notes": SAVED} if name == "save.time" else {}
+            s.emit(metric, config, *samples, attempt=attempt, **fields)
     config = s.config("training", "70b")
     params = {"model": "llama-70b", "layout": "tp8 pp2", "sequence": 8192, "batch": 64}
-    for name, unit, better, value in (
-        ("step.time", "s", "lower", 31.8),
-        ("tokens_rate", "1/s", "higher", 16480.0),
-        ("loss_error", "1", "lower", 3e-6),
+    for name, unit, better, value, notes in (
+        ("step.time", "s", "lower", 31.8, {"split": SPLIT, "timeline": pipeline(2, 6)}),
+        ("tokens_rate", "1/s", "higher", 16480.0, {}),
+        ("loss_error", "1", "lower", 3e-6, {}),
+        ("flops", "FLOP/s", "higher", 16480.0 * 449.22e9, {}),
+        ("bubble", "1", "lower", 0.161, {"predicted": 1 / 7, "residual": 0.161 - 1 / 7}),
     ):
         metric = Metric(name=f"training.{name}", unit=unit, better=better, params=params)
-        s.emit(s.expect(metric, config), config, *s.around(value, 0.004, 12))
+        s.emit(s.expect(metric, config), config, *s.around(value, 0.004, 12), notes=notes)
+
+
+def pipeline(ranks: int, micro_batches: int) -> list[list[object]]:
+    """1F1B played with forwards of 1 s and backwards of 2 s: [rank, kind, stage, micro-batch, begin, end]."""
+    rows, free, done = [], [0.0] * ranks, {}
+    orders = []
+    for rank in range(ranks):
+        warm = min(micro_batches, ranks - rank)
+        order = [("F", i) for i in range(warm)]
+        for i in range(micro_batches - warm):
+            order += [("B", i), ("F", warm + i)]
+        orders.append(order + [("B", i) for i in range(micro_batches - warm, micro_batches)])
+    while any(orders):
+        for rank, order in enumerate(orders):
+            while order:
+                kind, i = order[0]
+                need = ("F", rank - 1, i) if kind == "F" else ("B", rank + 1, i)
+                if 0 <= need[1] < ranks and need not in done:
+                    break
+                begin = max(free[rank], done.get(need, 0.0))
+                free[rank] = done[kind, rank, i] = begin + (1.0 if kind == "F" else 2.0)
+                rows.append([rank, kind, rank, i, begin, free[rank]])
+                order.pop(0)
+    return rows
+
+
+def conditions(s: Sample) -> None:
+    """What each node saw around each benchmark: one GPU throttled while memory was copied."""
+    for config in s.configs:
+        for i, node in enumerate(HOSTS):
+            hot = config.benchmark == "memory" and i == 0
+            gpus = [
+                {
+                    "index": g, "serial": f"1650{8 * i + g:06d}", "power_w": 640.0 + g,
+                    "sm_clock_mhz": 1410 if hot and g == 4 else 1965 - 5 * g,
+                    "temperature_c": 88 if hot and g == 4 else 58 + g,
+                    "throttle": ["software thermal slowdown"] if hot and g == 4 else ["software power cap"],
+                }
+                for g in range(8)
+            ]  # fmt: skip
+            found = {"seconds": 40.0, "load_1m": 9.5 + i, "retransmits": float(3 * i), "cpu_steal": 0.0, "gpus": gpus}
+            subject = Subject(group="node", node=node)
+            s.measurements.append(
+                Measurement(
+                    metric="conditions", unit="1", better="equal", config=config.id, subject=subject, conditions=found
+                )
+            )
 
 
 def events(s: Sample) -> list[Event]:
@@ -362,7 +434,7 @@ def environments() -> list[Environment]:
 def write(folder: Path, *, seed: int = 7, slower: float = 1.0) -> Path:
     """The whole run folder. `slower` divides every rate of it."""
     s = Sample(seed)
-    for part in (devices, collectives, links, jobs):
+    for part in (devices, collectives, links, jobs, conditions):
         part(s)
     if slower != 1.0:
         s.measurements = [
