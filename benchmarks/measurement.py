@@ -29,7 +29,8 @@ STATUSES = (
     "pass", "fail", "noisy", "missing", "error", "impossible", "waived", "not_applicable", "no_baseline",
 )  # fmt: skip
 OUTCOMES = ("ACCEPTED", "CONDITIONAL", "INCOMPLETE", "REJECTED")
-PER = ("world", "node", "rank", "pair")
+PER = ("world", "node", "rank", "pair", "neighbour", "meeting", "nic")
+PAIRS = ("pair", "neighbour", "meeting")  # whose units are (sender, receiver)
 
 UPGRADES: dict[int, Callable[[str, dict[str, Any]], dict[str, Any]]] = {}
 """version -> function(record class name, fields of that version) -> fields of the next version"""
@@ -49,13 +50,17 @@ def now() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """What a benchmark promises to emit: a name, its unit, which way is better, and how many."""
+    """What a benchmark promises to emit: a name, its unit, which way is better, and how many.
+
+    Per "meeting" is a table of ordered pairs that need not be all pairs: each of n ranks sends and receives in it.
+    """
 
     name: str  # dotted: family first, e.g. collectives.all_reduce.busbw
     unit: str  # "B/s", "s", "FLOP/s", "1"
     better: str  # higher | lower | equal
     params: dict[str, Scalar] = field(default_factory=dict)  # part of the comparison key: bytes, dtype ...
-    per: str = "world"  # how many units must be there: world 1, node k, rank n, pair n(n-1)
+    per: str = "world"  # how many units must be there: world 1, node k, rank n, pair n(n-1), meeting n (below)
+    units: int = 0  # how many, where the place alone does not say: of neighbours (pairs that NVLink joins) and NICs
 
     def measured(self, *samples: float, **fields: Any) -> Measurement:
         """A Measurement of this metric; `fields` are further Measurement fields."""
@@ -101,7 +106,7 @@ class Measurement:
     """Samples of one metric of one subject, or a table of them, or the reason why there are none.
 
     `samples` holds one value per repetition. A table instead has `columns["samples"]`, a list of samples
-    per row, beside identity columns of the same length: "rank", or "a" and "b" for pairs. Other columns
+    per row, beside identity columns of the same length: "rank", "a" and "b" for pairs, "node" and "nic". Other columns
     (per-rank medians, say) are evidence: kept and shown, not judged.
     """
 
@@ -114,7 +119,7 @@ class Measurement:
     params: dict[str, Scalar] = field(default_factory=dict)
     config: str = ""
     attempt: int = 1
-    outcome: str = "ok"  # ok | error
+    outcome: str = "ok"  # ok | error | missing (what would measure it is not installed)
     reason: str = ""
     conditions: dict[str, Any] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)  # evidence that is no number: first wrong element ...

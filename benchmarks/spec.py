@@ -50,9 +50,9 @@ class Place:
         return self.nodes * self.ranks_per_node
 
     def units(self, per: str) -> int:
-        """How many units a metric emitted per world | node | rank | pair has here."""
+        """How many units a metric emitted per world | node | rank | pair | meeting has here."""
         n = self.ranks
-        return {"world": 1, "node": self.nodes, "rank": n, "pair": n * (n - 1)}[per]
+        return {"world": 1, "node": self.nodes, "rank": n, "pair": n * (n - 1), "meeting": n}[per]
 
 
 class Spec(Protocol):

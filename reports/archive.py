@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measurement import Verdict, params_key
+from benchmarks.measurement import PAIRS, Verdict, params_key
 from reports import runs
 from reports.campaign import flat
 from reports.comparison import Key
@@ -172,7 +172,7 @@ def write_index(stored: StoredRun, file: Path, stamp: list[int]) -> tuple[dict[s
 def _lacking(number: Number) -> Floats | None:
     """What the samples of each unit lack; None for few samples, few units, or no goodness."""
     e, fewest = number.expected, int(number.estimates.n.min())
-    if fewest < GRAY_SAMPLES or len(number.units) < PEERS or e.per == "pair" or e.better == "equal" or e.unit == "1":
+    if fewest < GRAY_SAMPLES or len(number.units) < PEERS or e.per in PAIRS or e.better == "equal" or e.unit == "1":
         return None
     return missing(goodness([unit.samples[:fewest] for unit in number.units], e.better))
 

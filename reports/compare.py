@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from benchmarks.measurement import Expected
+from benchmarks.measurement import PAIRS, Expected
 from reports.bootstrap import FEW, Units, ratio_of_medians
 from reports.numbers import Number, title
 from reports.quantities import percent, quantity
@@ -161,7 +161,7 @@ def _change(e: Expected, before: list[Number], after: list[Number]) -> Change:
 
 def _scales(e: Expected, before: list[Number], after: list[Number]) -> dict[tuple[object, ...], float]:
     """Per pair, what both sides are divided by: links of several kinds have no common median. Else nothing."""
-    if e.per != "pair":
+    if e.per not in PAIRS:
         return {}
     pairs = [{unit.identity for unit in n.units} for n in [*before, *after]]
     if any(each != pairs[0] for each in pairs):
@@ -187,7 +187,7 @@ def _straggler(e: Expected, before: list[Number], after: list[Number]) -> tuple[
 
     It counts when even the good end of the worst unit's interval is more than SAME further behind.
     """
-    if e.per == "pair":
+    if e.per in PAIRS:
         return _changed_pair(e, before, after)
     if min(len(n.units) for n in [*before, *after]) < 2:
         return None

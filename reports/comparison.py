@@ -21,7 +21,7 @@ from reports.statistics import Estimate, Estimates
 
 Key = tuple[str, ...]
 Baseline = Mapping[Key, Estimate]
-NODE_LOCAL = ("rank", "node")  # metrics of one device or node: how many others there are does not matter
+NODE_LOCAL = ("rank", "node", "nic")  # metrics of one device or node: how many others there are does not matter
 
 
 def comparison_key(expected: Expected, *, configs: Mapping[str, Config], scope: Mapping[str, Scalar]) -> Key:

@@ -18,12 +18,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from benchmarks.measurement import Event, Expected, Measurement
+from benchmarks.measurement import PAIRS, Event, Expected, Measurement
 from clusters.limits import POSITIVE
 from reports.statistics import Estimates, estimates
 
 CONDITIONS = "conditions"  # metric of the per-node records that hold nothing but conditions
 NUMBERS = {float, int}  # not bool
+IDENTITY = {
+    # per -> the columns of a table that say which unit a row is
+    "rank": ("rank",), "pair": ("a", "b"), "node": ("node",), "neighbour": ("a", "b"), "nic": ("node", "nic"),
+    "meeting": ("a", "b"),
+}  # fmt: skip
+COUNTED = ("world", "node", "neighbour", "nic")  # units that are told by their number: nobody knows their names before
 SHOWN = 8  # so many units are named in a reason; the rest is counted
 
 
@@ -147,7 +153,8 @@ def _record_problem(expected: Expected, m: Measurement) -> Problem | None:
     who = m.subject.label
     if m.outcome != "ok":
         said = m.reason or f"outcome {m.outcome!r} without a reason"
-        return Problem("error", said if m.subject.group == "world" else f"{who}: {said}")
+        status = "missing" if m.outcome == "missing" else "error"
+        return Problem(status, said if m.subject.group == "world" else f"{who}: {said}")
     if m.unit != expected.unit:
         return Problem("error", f"{who}: measured in {m.unit!r}, expected in {expected.unit!r}")
     if m.better != expected.better:
@@ -156,10 +163,10 @@ def _record_problem(expected: Expected, m: Measurement) -> Problem | None:
         return None
     if m.samples:
         return Problem("error", f"{who}: samples both as a list and as a table: which one counts is not said")
-    if expected.per not in ("rank", "pair", "node"):
+    if expected.per not in IDENTITY:
         return Problem("error", f"{who}: a table of samples where one {expected.per} was expected")
     rows = len(m.columns["samples"])
-    for name in _identity_columns(expected.per):
+    for name in IDENTITY[expected.per]:
         if len(m.columns.get(name, ())) != rows:
             return Problem("error", f"table column {name!r} has {len(m.columns.get(name, ()))} rows of {rows}")
         if any(type(value) is not int and type(value) is not str for value in m.columns[name]):
@@ -169,17 +176,14 @@ def _record_problem(expected: Expected, m: Measurement) -> Problem | None:
     return None
 
 
-def _identity_columns(per: str) -> tuple[str, ...]:
-    return {"rank": ("rank",), "pair": ("a", "b"), "node": ("node",)}[per]
-
-
 def units_of(per: str, m: Measurement) -> list[Unit]:
     """The units of one record of a metric emitted per world, node, rank or pair: its table's rows, or itself."""
     if "samples" not in m.columns:
         subject = m.subject
-        identity = {"rank": (subject.rank,), "pair": tuple(subject.link), "node": (subject.node,)}.get(per, ())
+        of = {"rank": (subject.rank,), "node": (subject.node,), "nic": (subject.node, subject.nic)}
+        identity = tuple(subject.link) if per in PAIRS else of.get(per, ())
         return [Unit(identity, subject.label, subject.node, m.samples)]
-    identities = zip(*(m.columns[name] for name in _identity_columns(per)), strict=True)
+    identities = zip(*(m.columns[name] for name in IDENTITY[per]), strict=True)
     rows = m.columns["samples"]
     nodes = m.columns.get("node") or [m.subject.node] * len(rows)
     return [
@@ -189,9 +193,9 @@ def units_of(per: str, m: Measurement) -> list[Unit]:
 
 
 def _label(per: str, identity: tuple[Any, ...]) -> str:
-    if per == "pair":
+    if per in PAIRS:
         return f"{identity[0]}->{identity[1]}"
-    return f"rank {identity[0]}" if per == "rank" else str(identity[0])
+    return f"rank {identity[0]}" if per == "rank" else " ".join(map(str, identity))
 
 
 def _pooled(batches: list[list[Unit]]) -> list[Unit]:
@@ -218,8 +222,10 @@ def _absent(expected: Expected, units: list[Unit]) -> Problem | None:
     there = {unit.identity for unit in units}
     if expected.per == "node" and "" not in {unit.identity[0] for unit in units} and len(there) == expected.units:
         return None
-    if expected.per in ("world", "node"):
-        return None if expected.per == "world" and len(there) == expected.units else _counted(expected, units)
+    if expected.per in COUNTED:
+        return None if expected.per != "node" and len(there) == expected.units else _counted(expected, units)
+    if expected.per == "meeting":
+        return _alone(expected, there)
     wanted = _wanted(expected)
     if wanted is None:
         return Problem("missing", f"{expected.units} pairs are no whole set of pairs n(n-1)")
@@ -231,6 +237,16 @@ def _absent(expected: Expected, units: list[Unit]) -> Problem | None:
     if strange := [unit.label for unit in units if unit.identity not in wanted]:
         said.append(f"not one of the {len(wanted)}: {listed(strange)}")
     return Problem("missing", "; ".join(said))
+
+
+def _alone(expected: Expected, there: set[tuple[Any, ...]]) -> Problem | None:
+    """Ranks that met nobody as sender or as receiver, and pairs that cannot be."""
+    if strange := [i for i in there if len(i) != 2 or i[0] == i[1] or not set(i) <= set(range(expected.units))]:
+        return Problem("missing", f"not pairs of {expected.units} ranks: {listed(sorted(map(str, strange)))}")
+    alone = [rank for end in (0, 1) for rank in sorted(set(range(expected.units)) - {i[end] for i in there})]
+    if not alone:
+        return None
+    return Problem("missing", f"met nobody, as sender or as receiver: rank {listed(list(dict.fromkeys(alone)))}")
 
 
 def _counted(expected: Expected, units: list[Unit]) -> Problem:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.measurement import Expected, Measurement, Verdict, params_key
+from benchmarks.measurement import PAIRS, Expected, Measurement, Verdict, params_key
 from reports import junit
 from reports.evidence import Unit, units_of
 from reports.numbers import Number, numbers, title
@@ -68,7 +68,7 @@ def _units(e: Expected | None, m: Measurement) -> Iterator[dict[str, Any]]:
         values = [v for v in unit.samples if isinstance(v, int | float)]
         sound = bool(values) and len(values) == len(unit.samples) and all(map(math.isfinite, values))
         found = estimates([values]).at(0) if sound else None
-        ends = unit.identity if per == "pair" else ()
+        ends = unit.identity if per in PAIRS else ()
         yield {
             "subject": unit.label,
             "node": unit.node,

@@ -15,7 +15,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from benchmarks.measurement import Expected, Verdict, params_key
+from benchmarks.measurement import PAIRS, Expected, Verdict, params_key
 from reports import charts
 from reports.drawing import Line, Point
 from reports.evidence import Attempt, Evidence
@@ -120,7 +120,7 @@ def _add(
     e, attempt, verdicts = measured[0]
     if len(measured) > 1:
         made.panels.append(_sweep(measured, of=len(group)))
-    elif e.per == "pair" and len(attempt.units) > 1:
+    elif e.per in PAIRS and len(attempt.units) > 1:
         made.panels.append(_pairs(e, attempt, verdicts))
     elif len(attempt.units) > 1:
         made.panels.append(_units(e, attempt, verdicts))

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.measurement import PAIRS
 from reports import ladder
 from reports.archive import Night, Series
 from reports.findings import family
@@ -114,7 +115,7 @@ def peer_alarms(tonight: Night, reruns: Sequence[Night]) -> list[Alarm]:
     """Units far behind their peers, in medians (fleet) or in samples (gray); confirmed if each re-run sees it too."""
     found = []
     for s in judged(tonight):
-        if s.per == "pair" or len(s.labels) < ladder.PEERS:
+        if s.per in PAIRS or len(s.labels) < ladder.PEERS:
             continue
         for rung, floor, read in (("fleet", FLEET_FACTOR * floor_of(s.metric), _goodness), ("gray", GRAY_FLOOR, _gray)):
             values = read(tonight, s)

@@ -159,7 +159,7 @@ def where(spec: Spec, device: Place, world: Place) -> list[Place]:
 def _expected(spec: Spec, place: Place, config: Config, check: Check) -> list[Expected]:
     return [
         Expected(
-            metric=m.name, unit=m.unit, better=m.better, params=m.params, per=m.per, units=place.units(m.per),
+            metric=m.name, unit=m.unit, better=m.better, params=m.params, per=m.per, units=m.units or place.units(m.per),
             config=config.id, test=check.test,
         )
         for m in (*spec.emits(place), *derived(spec, place))

@@ -1,11 +1,8 @@
 """Who meets whom, and what it costs: rounds of disjoint pairs for the search for a culprit.
 
-A full tournament meets every pair in N-1 rounds (circle method); above 128 nodes a few random rounds name a slow
-NIC just as well, since each round measures every node. Planning is pure: nothing here measures or judges,
-and the same seed gives the same rounds. Standard library only.
+Up to 128 nodes a full tournament, above that a few random rounds (`benchmarks.links.meetings` draws both). Planning
+is pure: nothing here measures or judges, and the same seed gives the same rounds.
 
->>> [r.groups for r in tournament(4, seed=None)][0]
-((0, 3), (1, 2))
 >>> print(plan_campaign(1024, turn_s=4.0).stages[2].line)
 screening: 10 rounds, 0.7 min, 11.4 node-hours
 """
@@ -18,89 +15,16 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
+from benchmarks.links.meetings import Pair, Round, screening, sorted_pair, tournament
+
+__all__ = ["Campaign", "Round", "Stage", "plan_campaign", "power", "retest", "screening", "tournament"]
+
 TOURNAMENT_UP_TO = 128  # nodes: seconds to minutes, and every pair is seen
 SCREENING_ROUNDS = 10
 LEAST_ROUNDS = 3
 RETEST_ROUNDS = 5
 LEAST_RETESTS = 2  # two confirmations must agree
 CONTROL_PAIRS = 8  # healthy pairs beside the suspects, to tell a slow moment from a slow node
-WITHIN_EVERY = 5  # one round in five pairs nodes of one leaf: it tells an uplink from a rack
-TRIES = 50  # swaps tried for one unsuitable pair
-
-Pair = tuple[int, int]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Round:
-    """Disjoint groups of nodes that measure at the same time: pairs, and of an odd number one group of three."""
-
-    kind: str  # tournament | across | within | retest
-    groups: tuple[tuple[int, ...], ...]
-
-    @property
-    def turns(self) -> tuple[tuple[Pair, ...], ...]:
-        """The pairs of each turn. A group of three needs three turns; the pairs measure in the first."""
-        first = tuple((group[0], group[1]) for group in self.groups)
-        threes = [group for group in self.groups if len(group) == 3]
-        if not threes:
-            return (first,)
-        return first, tuple((g[1], g[2]) for g in threes), tuple((g[2], g[0]) for g in threes)
-
-    @property
-    def pairs(self) -> tuple[Pair, ...]:
-        """All pairs of the round, whichever turn they have."""
-        return tuple(pair for turn in self.turns for pair in turn)
-
-
-def tournament(num_nodes: int, *, seed: int | None = 0) -> list[Round]:
-    """Every pair exactly once, by the circle method, in random order (seed None: in the method's own).
-
-    An odd number takes one round more, and every node rests in one of them. Under two nodes: no rounds.
-    """
-    if num_nodes < 2:
-        return []
-    seats = list(range(num_nodes)) + [-1] * (num_nodes % 2)
-    rounds = []
-    for _ in range(len(seats) - 1):
-        half = len(seats) // 2
-        pairs = zip(seats[:half], reversed(seats[half:]), strict=True)
-        rounds.append(Round(kind="tournament", groups=tuple((a, b) for a, b in pairs if -1 not in (a, b))))
-        seats = [seats[0], seats[-1], *seats[1:-1]]
-    if seed is not None:
-        random.Random(seed).shuffle(rounds)
-    return rounds
-
-
-def screening(
-    num_nodes: int,
-    num_rounds: int,
-    *,
-    leaf: Sequence[Hashable] | None = None,
-    pod: Sequence[Hashable] | None = None,
-    seed: int = 0,
-) -> list[Round]:
-    """Random disjoint pairs, no pair twice while that can be had; of an odd number one group of three.
-
-    With `leaf` (one entry per node), partners are on other leaves, and of other pods in half of these rounds
-    where `pod` is given; every fifth round, the second first, pairs nodes of the same leaf.
-    """
-    if num_nodes < 2:
-        return []
-    dice, met = random.Random(seed), set[Pair]()
-    many = leaf is not None and len(set(leaf)) > 1
-    rounds = []
-    for i in range(num_rounds):
-        within = many and i % WITHIN_EVERY == 1
-        order = _by_leaf(leaf, dice) if within and leaf is not None else dice.sample(range(num_nodes), num_nodes)
-        apart = None if within or not many else pod if pod is not None and len(set(pod)) > 1 and i % 2 == 0 else leaf
-        order = _improved(order, apart, met, dice, keep=within)
-        groups = [tuple(order[j : j + 2]) for j in range(0, num_nodes - num_nodes % 2, 2)]
-        if num_nodes % 2:
-            groups[-1] = (*groups[-1], order[-1])
-        made = Round(kind="within" if within else "across", groups=tuple(groups))
-        met.update(_sorted(pair) for pair in made.pairs)
-        rounds.append(made)
-    return rounds
 
 
 def retest(
@@ -131,7 +55,7 @@ def retest(
             for suspect in batch:
                 partner = _partner(suspect, free, met, leaf)
                 free.remove(partner)
-                met.add(_sorted((suspect, partner)))
+                met.add(sorted_pair((suspect, partner)))
                 groups.append((suspect, partner))
             groups += [(free[i], free[i + 1]) for i in range(0, min(len(free) - 1, 2 * num_controls), 2)]
             rounds.append(Round(kind="retest", groups=tuple(groups)))
@@ -140,45 +64,12 @@ def retest(
 
 def _partner(suspect: int, free: Sequence[int], met: set[Pair], leaf: Sequence[Hashable] | None) -> int:
     """The first free node that is new to the suspect and on another leaf; failing that, new; failing that, any."""
-    new = (node for node in free if _sorted((suspect, node)) not in met)
+    new = (node for node in free if sorted_pair((suspect, node)) not in met)
     away = (node for node in new if leaf is None or leaf[node] != leaf[suspect])
     found = next(away, None)
     if found is None:
-        found = next((node for node in free if _sorted((suspect, node)) not in met), free[0])
+        found = next((node for node in free if sorted_pair((suspect, node)) not in met), free[0])
     return found
-
-
-def _sorted(pair: Pair) -> Pair:
-    return min(pair), max(pair)
-
-
-def _by_leaf(leaf: Sequence[Hashable], dice: random.Random) -> list[int]:
-    """All nodes, neighbours on one leaf; the odd one of each leaf goes to the end."""
-    members: dict[Hashable, list[int]] = {}
-    for node in dice.sample(range(len(leaf)), len(leaf)):
-        members.setdefault(leaf[node], []).append(node)
-    paired = [node for nodes in members.values() for node in nodes[: len(nodes) // 2 * 2]]
-    return paired + [nodes[-1] for nodes in members.values() if len(nodes) % 2]
-
-
-def _improved(order: list[int], apart: Sequence[Hashable] | None, met: set[Pair], dice: random.Random, *,
-              keep: bool) -> list[int]:  # fmt: skip
-    """`order` with unsuitable pairs (met before, or not `apart`) swapped away where a few tries manage it."""
-    if keep:
-        return order
-
-    def suits(a: int, b: int) -> bool:
-        return _sorted((a, b)) not in met and (apart is None or apart[a] != apart[b])
-
-    last = len(order) // 2 * 2
-    for i in range(0, last, 2):
-        tries = TRIES
-        while not suits(order[i], order[i + 1]) and tries:
-            tries -= 1
-            j = dice.randrange(0, last, 2)
-            if j != i and suits(order[i], order[j + 1]) and suits(order[j], order[i + 1]):
-                order[i + 1], order[j + 1] = order[j + 1], order[i + 1]
-    return order
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from benchmarks.measurement import Config, Measurement, Metric, now
 from benchmarks.spec import Place, Spec, from_config, to_config
 from reports import culprits as blame
-from reports.culprits import FOLLOW_UP, Culprits, culprits, seats_of
+from reports.culprits import FOLLOW_UP, LEAST_NODES, Culprits, culprits
+from reports.pairtables import seats_of
 from reports.runs import StoredRun
 from suites import rounds
 from suites.runfolder import RunFolder
 
 SUSPECTS = Metric(name=blame.SUSPECTS, unit="1", better="equal")
-LEAST_NODES = 3  # with two, nobody can tell which of them is slow
 REPETITIONS = 16  # of every pair of a re-test: more than the tournament's, since there are few pairs
 
 
@@ -38,8 +38,8 @@ def retest(stored: StoredRun, configs: Sequence[Config], folder: RunFolder) -> l
         return []
     config = _config(screened, _rank_rounds(found, stored))
     folder.event(
-        FOLLOW_UP, config=config.id, of=screened.id, nodes=list(found.to_retest), spec=config.spec,
-        why=[s.title for s in found.screened.suspects],
+        FOLLOW_UP, config=config.id, of=screened.id, attempt=found.attempt, nodes=list(found.to_retest),
+        spec=config.spec, why=[s.title for s in found.screened.suspects],
     )  # fmt: skip
     return [config]
 

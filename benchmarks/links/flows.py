@@ -20,7 +20,7 @@ from benchmarks.collectives.repetition import Repetition
 from benchmarks.collectives.rounds import Idle, Sweep, Work, repeat, warm
 from benchmarks.collectives.spread import spread
 from benchmarks.links.exchange import Link
-from benchmarks.links.spec import DIRECTIONS, Links
+from benchmarks.links.spec import DIRECTIONS, Links, read_round
 from benchmarks.measurement import Measurement
 from benchmarks.world import World
 
@@ -65,13 +65,19 @@ class Flow:
 
 def measure_flows(spec: Links, world: World, pattern: Pattern) -> Iterator[tuple[Measurement, Sweep]]:
     """Every number of flows in both directions: a Measurement with the Sweep behind it. Called by all ranks."""
-    for k in spec.flows:
+    for of, together in _sets(spec, world):
         for direction in DIRECTIONS:
-            pairs = halves(world.nodes)[:k]
-            if direction == "down":
-                pairs = [(b, a) for a, b in pairs]
+            pairs = [(b, a) for a, b in together] if direction == "down" else together
             sweep = _measure(spec, world, pattern, pairs)
-            yield _report(spec, pairs, direction, sweep), sweep
+            yield _report(spec, pairs, direction, sweep, of=of), sweep
+
+
+def _sets(spec: Links, world: World) -> Iterator[tuple[int | None, list[tuple[int, int]]]]:
+    """The pairs of every number of flows; with its place where the spec names the sets itself."""
+    for k in spec.flows:
+        yield None, halves(world.nodes)[:k]
+    for of, pairs in enumerate(spec.flow_sets):
+        yield of, read_round(pairs)
 
 
 def _measure(spec: Links, world: World, pattern: Pattern, pairs: list[tuple[int, int]]) -> Sweep:
@@ -93,10 +99,10 @@ def _measure(spec: Links, world: World, pattern: Pattern, pairs: list[tuple[int,
     return sweep
 
 
-def _report(spec: Links, pairs: list[tuple[int, int]], direction: str, sweep: Sweep) -> Measurement:
+def _report(spec: Links, pairs: list[tuple[int, int]], direction: str, sweep: Sweep, *, of: int | None) -> Measurement:
     (team,) = sweep.teams
     times, size = sweep.times(team), spec.window * max(spec.bandwidth_sizes)
-    return spec.flow_metric(len(pairs), direction).measured(
+    return spec.flow_metric(len(pairs), direction, of=of).measured(
         *(len(pairs) * size / t for t in times),
         columns={
             "a": [a for a, _ in pairs],

@@ -28,8 +28,9 @@ from benchmarks.links import congestion
 from benchmarks.links.exchange import Link, Seen
 from benchmarks.links.flows import measure_flows
 from benchmarks.links.paths import paths_from
-from benchmarks.links.spec import Links, read_round
-from benchmarks.links.tournament import partner, seated, tournament
+from benchmarks.links.schedule import schedule
+from benchmarks.links.spec import Links
+from benchmarks.links.tournament import partner
 from benchmarks.measurement import Measurement
 from benchmarks.world import World
 
@@ -52,7 +53,7 @@ def run(spec: Links, world: World) -> Iterator[Measurement]:
     spec.emits(world.place)
     pattern = Pattern(members=world.size, dtype=torch.uint8, summed=False, device=world.device, seed=spec.seed)
     book = Book()
-    for pairs in schedule(spec, world):
+    for pairs in schedule(spec, nodes=world.nodes, cores=_cores(world)):
         peer = partner(pairs, world.rank)
         for kind, size in spec.kinds():
             for lower_leads in (True, False):
@@ -78,16 +79,12 @@ def run(spec: Links, world: World) -> Iterator[Measurement]:
     yield from report_wrong(spec, world, book)
 
 
-def schedule(spec: Links, world: World) -> list[list[Pair]]:
-    """The rounds of all passes; on CPUs, no more pairs of a node at once than it has cores for."""
-    if spec.rounds:
-        rounds = [read_round(pairs) for pairs in spec.rounds] * spec.passes
-    else:
-        rounds = [pairs for i in range(spec.passes) for pairs in tournament(world.size, seed=spec.seed + i)]
+def _cores(world: World) -> list[int]:
+    """Usable cores of every rank's node where ranks run on CPUs; [] on GPUs, where nobody waits for one."""
     if world.device.type == "cuda":
-        return rounds
-    cores = world.gather(os.cpu_count() if not hasattr(os, "sched_getaffinity") else len(os.sched_getaffinity(0)))
-    return [part for pairs in rounds for part in seated(pairs, nodes=world.nodes, cores=cores)]
+        return []
+    own = os.cpu_count() or 1 if not hasattr(os, "sched_getaffinity") else len(os.sched_getaffinity(0))
+    return world.gather(own)
 
 
 def meet(

@@ -15,6 +15,7 @@ from typing import ClassVar
 from benchmarks.measurement import Metric, Scalar
 from benchmarks.spec import Place
 
+LEAST_ROUNDS = 3  # of a screening
 DIRECTIONS = ("up", "down")  # of flows: from the lower half of the ranks to the upper, and back
 
 
@@ -52,6 +53,19 @@ class Links:
     """repetitions per ordered pair and pass after which nothing more is learnt"""
     rounds: tuple[str, ...] = ()
     """rounds of disjoint pairs instead of the full tournament, e.g. ("0-3 1-2", "0-1"): a re-test of some ranks"""
+    meet: str = "ranks"
+    """who meets: "ranks", each with each; "nodes", rank i of each with rank i of each (its rail), all rails at once,
+    and inside every node each rank with each"""
+    screening: int = 0
+    """so many rounds of random disjoint pairs of nodes, at least three, instead of every pair; 0: every pair"""
+    leaves: tuple[str, ...] = ()
+    """of a screening: the nodes of each leaf switch, e.g. ("n1 n2", "n3 n4"): partners are on other leaves, and in
+    every fifth round on the same one"""
+    pods: tuple[str, ...] = ()
+    """of a screening: the nodes of each pod; in half of the rounds partners are of other pods"""
+    flow_sets: tuple[str, ...] = ()
+    """pairs of ranks that send at the same time, e.g. ("0-4", "0-4 1-5"), instead of one half to the other: a probe
+    of the boundary between two leaves"""
     seed: int = 1
     """picks the data and the order of the rounds"""
     limit_s: float = 120.0
@@ -61,10 +75,16 @@ class Links:
         sizes = self.latency_sizes + self.bandwidth_sizes
         if not self.latency_sizes or not self.bandwidth_sizes or min(sizes) < 1 or len(set(sizes)) < len(sizes):
             raise ValueError("links: latency_sizes and bandwidth_sizes are different positive numbers of bytes")
-        for pairs in self.rounds:
+        for pairs in self.rounds + self.flow_sets:
             ends = [rank for pair in read_round(pairs) for rank in pair]
             if len(set(ends)) < len(ends):
                 raise ValueError(f"links: the pairs of a round are disjoint, not {pairs!r}")
+        if self.meet not in ("ranks", "nodes"):
+            raise ValueError(f'links: meet is "ranks" or "nodes", not {self.meet!r}')
+        if self.screening and (self.meet != "nodes" or self.screening < LEAST_ROUNDS):
+            raise ValueError(f'links: a screening is of nodes (meet = "nodes"), in at least {LEAST_ROUNDS} rounds')
+        if self.flows and self.flow_sets:
+            raise ValueError("links: flows from half to half, or flow_sets: one of the two")
         if min(self.window, self.passes, self.congestion_trips) < 1:
             raise ValueError("links: window, passes and congestion_trips are at least 1")
         if not 1 <= self.min_repetitions <= self.max_repetitions:
@@ -83,16 +103,23 @@ class Links:
             for size in sizes:
                 yield kind, size
 
-    def pair_metric(self, kind: str, size: int) -> Metric:
-        """The table of one kind and size: a row per ordered pair."""
-        if kind == "latency":
-            return Metric(name="links.latency", unit="s", better="lower", per="pair", params={"bytes": size})
-        name = "links.both_ways.bandwidth" if kind == "both_ways" else "links.bandwidth"
-        return Metric(name=name, unit="B/s", better="higher", per="pair", params={"bytes": size})
+    @property
+    def per(self) -> str:
+        """What a table is of: every ordered pair of ranks, or every rank in some pairs."""
+        return "pair" if self.meet == "ranks" else "meeting"
 
-    def flow_metric(self, flows: int, direction: str) -> Metric:
-        """The bandwidth of several flows together."""
+    def pair_metric(self, kind: str, size: int) -> Metric:
+        """The table of one kind and size: a row per ordered pair that met."""
+        if kind == "latency":
+            return Metric(name="links.latency", unit="s", better="lower", per=self.per, params={"bytes": size})
+        name = "links.both_ways.bandwidth" if kind == "both_ways" else "links.bandwidth"
+        return Metric(name=name, unit="B/s", better="higher", per=self.per, params={"bytes": size})
+
+    def flow_metric(self, flows: int, direction: str, *, of: int | None = None) -> Metric:
+        """The bandwidth of several flows together; `of` is the place in `flow_sets`."""
         params: dict[str, Scalar] = {"bytes": max(self.bandwidth_sizes), "flows": flows, "direction": direction}
+        if of is not None:
+            params["set"] = of
         return Metric(name="links.flows.bandwidth", unit="B/s", better="higher", params=params)
 
     def congestion_metrics(self) -> tuple[Metric, Metric]:
@@ -106,14 +133,14 @@ class Links:
 
     def wrong_metric(self) -> Metric:
         """Wrong elements of everything that the tournament sent from a to b."""
-        return Metric(name="links.wrong_elements", unit="1", better="equal", per="pair")
+        return Metric(name="links.wrong_elements", unit="1", better="equal", per=self.per)
 
     def emits(self, place: Place) -> list[Metric]:
         """Every metric there. ValueError, with the cure, where there are too few ranks."""
         n = place.ranks
         if n < 2:
             raise ValueError("links: a link needs at least 2 ranks; give the cluster more, or leave it out")
-        if any(rank >= n for pairs in self.rounds for pair in read_round(pairs) for rank in pair):
+        if any(rank >= n for pairs in self.rounds + self.flow_sets for pair in read_round(pairs) for rank in pair):
             raise ValueError(f"links: rounds name ranks that are not there: there are {n}, from 0")
         if any(not 1 <= k <= n // 2 for k in self.flows) or len(set(self.flows)) < len(self.flows):
             raise ValueError(f"links: flows are different numbers from 1 to {n // 2}, half of the {n} ranks")
@@ -121,6 +148,10 @@ class Links:
             raise ValueError("links: congestion needs at least 4 ranks: one pair to watch, one to load")
         metrics = [self.pair_metric(kind, size) for kind, size in self.kinds()]
         metrics += [self.flow_metric(k, direction) for k in self.flows for direction in DIRECTIONS]
+        metrics += [
+            self.flow_metric(len(read_round(pairs)), direction, of=i)
+            for i, pairs in enumerate(self.flow_sets) for direction in DIRECTIONS
+        ]  # fmt: skip
         metrics += self.congestion_metrics() if self.congestion else ()
         return [*metrics, self.wrong_metric()]
 
