@@ -30,6 +30,7 @@ BENCHMARKS = {
     "collectives": "Collective",
     "links": "Links",
     "checkpoint": "Checkpoint",
+    "reads": "Reads",
     "training": "Training",
 }
 

@@ -36,6 +36,7 @@ ABOUT = {
     "collectives": "Bus bandwidth as nccl-tests counts it, from verified results; the time is the slowest rank's.",
     "links": "Every ordered pair of ranks. Latency is half the round trip.",
     "checkpoint": "Save until durable, the raw writer in the same run, and a verified load.",
+    "reads": "Token files read cold by all ranks at once, by others than wrote them, in order and at random.",
     "training": "Whole training steps of the reference model; the loss is compared with a single process.",
 }
 

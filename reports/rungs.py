@@ -22,7 +22,10 @@ from reports.archive import Night, Series
 from reports.findings import family
 from reports.ladder import Bools, Deviation
 
-FLOORS = {"gemm": 0.03, "memory": 0.02, "collectives": 0.03, "links": 0.04, "checkpoint": 0.10, "training": 0.02}
+FLOORS = {
+    "gemm": 0.03, "memory": 0.02, "collectives": 0.03, "links": 0.04, "checkpoint": 0.10, "reads": 0.10,
+    "training": 0.02,
+}  # fmt: skip
 FLOOR = 0.03  # of a family that has none
 DRIFT_SHARE = 0.8  # creep is seen in medians of seven nights, so a smaller difference already counts
 FLEET_FACTOR = 3.0  # healthy GPUs differ (5 % in compute, 2 % in bandwidth): peers are held to a wider floor

@@ -51,13 +51,13 @@ def expected_bytes(shard: Shard, repetition: int, device: torch.device) -> Itera
             length = min(CHUNK, run - start)
             word, lead = divmod(first + start, 8)
             index = torch.arange(word, word - (-(lead + length) // 8), device=device)
-            yield start, _mix(index, seed).view(torch.uint8)[lead : lead + length]
+            yield start, mix(index, seed).view(torch.uint8)[lead : lead + length]
         return
     per_chunk = max(1, CHUNK // run)
     columns = torch.arange(run // 8, device=device)
     for row in range(0, rows, per_chunk):
         starts = (first + stride * torch.arange(row, min(row + per_chunk, rows), device=device)) // 8
-        yield row * run, _mix((starts[:, None] + columns).reshape(-1), seed).view(torch.uint8)
+        yield row * run, mix((starts[:, None] + columns).reshape(-1), seed).view(torch.uint8)
 
 
 def region(shard: Shard) -> tuple[int, int, int, int]:
@@ -82,7 +82,7 @@ def flat_bytes(tensor: Tensor) -> Tensor:
     return tensor.view(-1).view(torch.uint8)
 
 
-def _mix(index: Tensor, seed: int) -> Tensor:
+def mix(index: Tensor, seed: int) -> Tensor:
     """splitmix64 of each index, in int64. Shifts there keep the sign, so the high bits are masked off."""
     x = index * GOLDEN + seed
     x ^= (x >> 30) & 0x3FFFFFFFF

@@ -1,4 +1,4 @@
-"""Where checkpoints go: a folder that all ranks see, with room for two, and what is wrong with it.
+"""Where checkpoints and token files go: a folder that all ranks see, with room for them, and what is wrong with it.
 
 What makes measuring impossible (no folder, no room, not shared) raises, on all ranks alike. What is merely wrong
 (NFS, a mount that failed, a full OST) is measured all the same and listed: `checkpoint.directory.problems`.
@@ -13,18 +13,33 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from benchmarks import scratch
 from benchmarks.checkpoint.leftovers import OWNER, claim, claimed, clear
 from benchmarks.checkpoint.save import explain
-from benchmarks.checkpoint.spec import Checkpoint
+from benchmarks.spec import Place
 from benchmarks.storage import lustre
 from benchmarks.storage.filesystem import FileSystem, filesystem_of
 from benchmarks.storage.identity import apart, problems, sort_of
 from benchmarks.world import World
 
 PREFIX = "rackproof-checkpoint-"
-COPIES = 3  # two checkpoints and one raw write are there at the same time
+
+
+class Wanted(Protocol):
+    """What a spec says of its place."""
+
+    @property
+    def directory(self) -> str: ...  # empty: a temporary one
+    @property
+    def filesystem(self) -> str: ...  # sorts or kinds that are right
+    @property
+    def capacity_bytes(self) -> int: ...
+
+    def space_bytes(self, place: Place) -> int:
+        """Bytes that are there at the same time, at most."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +56,10 @@ class Directory:
 
 
 @contextmanager
-def opened(spec: Checkpoint, world: World) -> Iterator[Directory]:
+def opened(spec: Wanted, world: World) -> Iterator[Directory]:
     """A new folder in the spec's directory that all ranks see; removed at the end, on every way out.
 
-    Raises ValueError with the cure, on all ranks alike, where it cannot be made, shared, or hold COPIES checkpoints.
+    Raises ValueError with the cure, on all ranks alike, where it cannot be made, shared, or hold what is wanted.
     """
     folder, leftovers = _make_folder_together(spec, world)
     try:
@@ -54,7 +69,7 @@ def opened(spec: Checkpoint, world: World) -> Iterator[Directory]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _directory(spec: Checkpoint, world: World, folder: Path, leftovers: list[str]) -> Directory:
+def _directory(spec: Wanted, world: World, folder: Path, leftovers: list[str]) -> Directory:
     where = filesystem_of(folder)
     sort, stat = sort_of(where), os.statvfs(folder)
     inode = (folder / OWNER).stat().st_ino
@@ -67,7 +82,7 @@ def _directory(spec: Checkpoint, world: World, folder: Path, leftovers: list[str
             f"{where.mount_point} holds {size / 1e12:.4g} TB, the cluster file says {spec.capacity_bytes / 1e12:.4g}"
         )
     if where.kind == "lustre" and world.is_first:
-        found += _of_targets(folder, COPIES * spec.state_bytes(world.place))
+        found += _of_targets(folder, spec.space_bytes(world.place))
     return Directory(
         folder=folder, where=where, sort=sort, free_bytes=stat.f_bavail * stat.f_frsize, size_bytes=size,
         problems=found, leftovers=leftovers,
@@ -81,7 +96,7 @@ def _of_targets(folder: Path, needed: int) -> list[str]:
         return [str(error)]
 
 
-def _make_folder_together(spec: Checkpoint, world: World) -> tuple[Path, list[str]]:
+def _make_folder_together(spec: Wanted, world: World) -> tuple[Path, list[str]]:
     made, left, problem = "", [""], ""
     if world.is_first:
         try:
@@ -106,17 +121,17 @@ def _make_folder_together(spec: Checkpoint, world: World) -> tuple[Path, list[st
     return folder, left
 
 
-def _make_folder(spec: Checkpoint, world: World) -> tuple[str, list[str]]:
+def _make_folder(spec: Wanted, world: World) -> tuple[str, list[str]]:
     parent = Path(spec.directory) if spec.directory else default_parent(world)
     if not parent.is_dir():
         raise ValueError(f"checkpoint: no folder {parent}: make it, or set [checkpoint] directory to one that exists")
     _, left = clear(parent, PREFIX)
-    needed = COPIES * spec.state_bytes(world.place)
+    needed = spec.space_bytes(world.place)
     free = os.statvfs(parent).f_bavail * os.statvfs(parent).f_frsize
     if free < needed:
         raise ValueError(
-            f"checkpoint: {parent} has {free / 1e9:.3g} GB free, two checkpoints and a raw write need "
-            f"{needed / 1e9:.3g} GB: free space, or set [checkpoint] directory"
+            f"checkpoint: {parent} has {free / 1e9:.3g} GB free, {needed / 1e9:.3g} GB are needed (two checkpoints and "
+            f"a raw write, or token files): free space, or set [checkpoint] directory"
         )
     made = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
     claim(Path(made))

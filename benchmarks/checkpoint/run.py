@@ -22,13 +22,14 @@ from typing import Any
 from benchmarks.checkpoint.background import Background
 from benchmarks.checkpoint.metadata import storm
 from benchmarks.checkpoint.place import Directory, opened
-from benchmarks.checkpoint.save import COLD, Loaded, Saved, load, save
+from benchmarks.checkpoint.save import Loaded, Saved, load, save
 from benchmarks.checkpoint.spec import ASYNC, Checkpoint
 from benchmarks.checkpoint.state import State
 from benchmarks.checkpoint.writers import WRITERS, Tools, write_plain
 from benchmarks.measurement import Measurement
 from benchmarks.storage import lustre
 from benchmarks.storage.aligned import Staging
+from benchmarks.storage.cold import COLD
 from benchmarks.storage.filesystem import filesystem_of
 from benchmarks.storage.identity import sort_of
 from benchmarks.world import World

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,8 @@ from benchmarks.checkpoint.manifest import ManifestError, read_manifest, sync_fo
 from benchmarks.checkpoint.peak import Peak
 from benchmarks.checkpoint.state import State
 from benchmarks.checkpoint.writers import Read, Tools, Write, Written
-from benchmarks.storage import cache, disk, traffic
+from benchmarks.storage import cache, disk
+from benchmarks.storage.cold import read_cold
 from benchmarks.storage.filesystem import FileSystem, filesystem_of
 from benchmarks.world import World
 
@@ -61,7 +62,6 @@ class Loaded:
     evidence: dict[str, int | str | None] = field(default_factory=dict)
 
 
-COLD = 0.95
 LIE_CURE = "something before the disk of {where.mount_point} ({where.kind}) swallows syncs; mount it with barriers"
 FULL_DISK = "unexpected pos"
 
@@ -118,63 +118,21 @@ def load(state: State, folder: Path, world: World, *, read: Read, repetition: in
     with together(world, folder):
         files = sorted(folder / name for name in read_manifest(folder)["files"])
     state.clear()
-    world.barrier()
-    resident = _evict(files, world)
-    before, node_before = cache.device_bytes_read(), _node_counters(world)
-    world.barrier()
-    begin = time.perf_counter()
-    with together(world, folder):
-        read(state, folder, world)
-        world.synchronize()
-        mine = time.perf_counter() - begin
-    seconds = max(world.gather(time.perf_counter() - begin))
-    after, node_after = cache.device_bytes_read(), _node_counters(world)
-    own = world.gather(None if after is None or before is None else after - before)
-    nodes = [delta for delta in world.gather(traffic.grown(node_before, node_after)) if delta]
+
+    def work() -> float:
+        begin = time.perf_counter()
+        with together(world, folder):
+            read(state, folder, world)
+            world.synchronize()
+            return time.perf_counter() - begin
+
+    found = read_cold(files, world, sort=sort, work=work)
     wrong = world.gather(state.wrong(repetition=repetition))
-    given = traffic.came_from(sort, process=own, nodes=nodes)
-    share, doubt, evidence = _proof(size=sum(path.stat().st_size for path in files), resident=resident, given=given)
     return Loaded(
-        seconds=seconds, rank_seconds=world.gather(mine), rank_begins=[0.0] * world.size,
-        wrong=sorted({name for names in wrong for name in names}),
-        cold_share=share, doubt=doubt, evidence=evidence,
+        seconds=found.seconds, rank_seconds=found.rank_seconds, rank_begins=[0.0] * world.size,
+        wrong=sorted({name for names in wrong for name in names}), cold_share=found.share, doubt=found.doubt,
+        evidence=found.evidence,
     )  # fmt: skip
-
-
-def _evict(files: Sequence[Path], world: World) -> int | None:
-    """Drop the files from this node's page cache, shared out over its ranks; bytes still resident on any node."""
-    mine = files[world.local_ranks.index(world.rank) :: len(world.local_ranks)]
-    for path in mine:
-        cache.evict(path)
-    world.barrier()
-    left = [cache.resident_bytes(path) for path in mine]
-    everywhere = world.gather(None if None in left else sum(n for n in left if n))
-    return None if None in everywhere else sum(everywhere)
-
-
-def _node_counters(world: World) -> dict[str, int]:
-    """This node's counters, from one of its ranks only."""
-    return traffic.node_counters() if world.rank == world.local_ranks[0] else {}
-
-
-def _proof(
-    *, size: int, resident: int | None, given: tuple[int | None, str]
-) -> tuple[float, str, dict[str, int | str | None]]:
-    """(share proven cold, why not more, evidence): nothing resident before, and the device gave the bytes."""
-    device, by = given
-    evidence = {"file_bytes": size, "resident_before": resident, "device_bytes": device, "device_bytes_by": by}
-    if resident is None or device is None:
-        return 0.0, "this system does not tell what came from memory", evidence
-    share = max(0.0, min(1.0 - resident / size, device / size, 1.0))
-    if share >= COLD:
-        return share, "", evidence
-    if resident > (1 - COLD) * size:
-        return (
-            share,
-            f"{resident} of {size} bytes stayed in the page cache (mapped by a process, or memory itself)",
-            evidence,
-        )
-    return share, f"by the {by} counter, {device} of {size} bytes came from the device, the rest from memory", evidence
 
 
 def _require_synced(folder: Path, written: Written) -> None:

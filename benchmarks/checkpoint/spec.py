@@ -99,6 +99,10 @@ class Checkpoint:
             params["layout"] = f"{self.layout_at(place)} as {self.load_layout_at(place)}"
         return Metric(name=f"checkpoint.{name}", unit=unit, better=better, params=params)
 
+    def space_bytes(self, place: Place) -> int:
+        """Room that it needs: two checkpoints and a raw write are there at the same time."""
+        return 3 * self.state_bytes(place)
+
     def bytes_written(self, place: Place) -> int:
         """Tensor bytes of all saves and raw writes (headers and manifests add under a hundredth)."""
         return (1 + len(self.writers)) * self.repetitions * self.state_bytes(place)
