@@ -2,7 +2,7 @@
 
 One record is one line of JSON. Units are SI inside and scaled only when rendered. A line written by an
 older version reads; one written by a newer version, or with a field nobody knows, is refused with the
-reason. Standard library only: a page is built from these without torch.
+reason. Nothing but the standard library is needed: a page is built from these without torch.
 
 >>> line = encode(Measurement(metric="gemm.flops", unit="FLOP/s", better="higher", samples=(1e12,)))
 >>> decode(Measurement, line).samples
@@ -11,6 +11,7 @@ reason. Standard library only: a page is built from these without torch.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -21,6 +22,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
+
+try:  # three times as fast on large tables; ranks in a vendor's container need not have it
+    import orjson
+except ImportError:
+    orjson = None  # type: ignore[assignment]
 
 SCHEMA = 1  # raise it when a field changes its meaning, and add a step to UPGRADES
 
@@ -251,9 +257,8 @@ def decode(cls: type[T], line: str | bytes) -> T:
     Raises RecordError with what is wrong: not JSON (cut?), a newer schema, an unknown or missing field,
     a field of another type, a whole number that no float holds.
     """
-    marked = (b'"$"' if isinstance(line, bytes) else '"$"') in line  # type: ignore[operator]
     try:
-        fields = json.loads(line, object_hook=_revive if marked else None, parse_int=_whole)
+        fields = _parsed(line)
     except RecordError:
         raise
     except ValueError as error:
@@ -274,6 +279,15 @@ def decode(cls: type[T], line: str | bytes) -> T:
         fields = UPGRADES[step](cls.__name__, fields)
     record: T = _typed(cls, fields, cls.__name__)
     return record
+
+
+def _parsed(line: str | bytes) -> Any:
+    """The JSON of a line: by orjson where it is installed and content, else by the standard library, which decides."""
+    marked = (b'"$"' if isinstance(line, bytes) else '"$"') in line  # type: ignore[operator]
+    if orjson is not None and not marked:
+        with contextlib.suppress(ValueError):
+            return orjson.loads(line)
+    return json.loads(line, object_hook=_revive if marked else None, parse_int=_whole)
 
 
 def _plain(value: Any) -> Any:

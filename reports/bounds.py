@@ -3,7 +3,7 @@
 Pure arithmetic on estimates. A ratio's reference (another metric, the peers, a baseline) comes in as an
 Estimate; where it comes from is the judge's business (reports/judge.py).
 
->>> from reports.evidence import Unit
+>>> from reports.units import Unit
 >>> limit = Limit(name="floor", metric="m", unit="B/s", source="contract", floor=10.0)
 >>> units = Unit((0,), "rank 0", "n1", (7.0, 8.0, 9.0)), Unit((1,), "rank 1", "n1", (11.0,))
 >>> against(limit, Attempt(numbers=(1,), units=units))[0]
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from clusters.limits import Limit
 from reports.evidence import Attempt
 from reports.statistics import Estimate, Estimates
+from reports.units import samples_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -49,7 +50,7 @@ def against(
     values = _extremes(limit, attempt) if limit.bound == "equal" else attempt.estimates
     with np.errstate(all="ignore"):  # what overflows is found below
         if limit.of == "peers":
-            peer = _peers(values.median, np.array([unit.node not in excused for unit in attempt.units]))
+            peer = _peers(values.median, _counted(attempt, excused))
             values = values.over(peer, peer, peer)
         elif reference is not None:
             values = values.over(reference.median, reference.low, reference.high)
@@ -99,9 +100,21 @@ def _sides(limit: Limit, values: Estimates) -> tuple[npt.NDArray[np.bool_], npt.
 
 def _extremes(limit: Limit, attempt: Attempt) -> Estimates:
     """For equality every sample must hold: the worst one, and the whole range."""
-    rows = [(max(u.samples, key=lambda s: abs(s - limit.value)), min(u.samples), max(u.samples)) for u in attempt.units]
-    worst, low, high = np.array(rows, dtype=np.float64).T
-    return Estimates(worst, low, high, attempt.estimates.n)
+    samples = samples_of(attempt.units)
+    if isinstance(samples, np.ndarray):
+        furthest = np.abs(samples - limit.value).argmax(axis=1)
+        columns = samples[np.arange(len(samples)), furthest], samples.min(axis=1), samples.max(axis=1)
+    else:
+        rows = [(max(row, key=lambda s: abs(s - limit.value)), min(row), max(row)) for row in samples]
+        columns = tuple(np.array(rows, dtype=np.float64).T)
+    return Estimates(*columns, attempt.estimates.n)
+
+
+def _counted(attempt: Attempt, excused: Collection[str]) -> npt.NDArray[np.bool_]:
+    """Which units count towards the median: all but those on excused nodes."""
+    if not excused:
+        return np.ones(len(attempt.units), dtype=bool)
+    return np.array([unit.node not in excused for unit in attempt.units])
 
 
 def _peers(medians: Floats, counted: npt.NDArray[np.bool_]) -> Floats:

@@ -18,17 +18,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from benchmarks.measurement import PAIRS, Event, Expected, Measurement
+import numpy as np
+
+from benchmarks.measurement import Event, Expected, Measurement
 from clusters.limits import POSITIVE
 from reports.statistics import Estimates, estimates
+from reports.units import IDENTITY, NUMBERS, Unit, identities, label, samples_of, units_of
 
 CONDITIONS = "conditions"  # metric of the per-node records that hold nothing but conditions
-NUMBERS = {float, int}  # not bool
-IDENTITY = {
-    # per -> the columns of a table that say which unit a row is
-    "rank": ("rank",), "pair": ("a", "b"), "node": ("node",), "neighbour": ("a", "b"), "nic": ("node", "nic"),
-    "meeting": ("a", "b"),
-}  # fmt: skip
 COUNTED = ("world", "node", "neighbour", "nic")  # units that are told by their number: nobody knows their names before
 SHOWN = 8  # so many units are named in a reason; the rest is counted
 
@@ -40,27 +37,24 @@ class Problem(NamedTuple):
     reason: str
 
 
-class Unit(NamedTuple):
-    """One rank, pair, node or world with its samples."""
-
-    identity: tuple[Any, ...]
-    label: str
-    node: str
-    samples: tuple[float, ...]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
     """One try at an expected number; more repetitions of a noisy check count as the same try."""
 
     numbers: tuple[int, ...]
-    units: tuple[Unit, ...] = ()
+    units: Sequence[Unit] = ()
     problem: Problem | None = None
 
     @functools.cached_property
     def estimates(self) -> Estimates:
         """Median and interval of every unit, in the order of `units`."""
-        return estimates([unit.samples for unit in self.units])
+        return estimates(samples_of(self.units))
+
+    @property
+    def lowest(self) -> float:
+        """The smallest sample of all units."""
+        samples = samples_of(self.units)
+        return float(samples.min()) if isinstance(samples, np.ndarray) else min(map(min, samples))
 
     @property
     def number(self) -> int:
@@ -128,14 +122,14 @@ class Evidence:
         problem = next((p for ms in found for m in ms if (p := _record_problem(expected, m))), None)
         if problem:
             return Attempt(numbers=numbers, problem=problem)
-        batches = [[unit for m in ms for unit in units_of(expected.per, m)] for ms in found]
+        batches = [_batch(expected.per, ms) for ms in found]
         problem = next((p for units in batches if (p := _double(units))), None)
         units = batches[0] if len(batches) == 1 else _pooled(batches)
         problem = problem or _absent(expected, units) or _sample_problem(expected, units)
         if failed := [errors[number] for number in numbers if number in errors]:
             absent = f" ({problem.reason})" if problem and problem.status == "missing" else ""
             problem = Problem("error", failed[-1] + absent)
-        return Attempt(numbers=numbers, units=tuple(units), problem=problem)
+        return Attempt(numbers=numbers, units=units, problem=problem)
 
 
 def listed(names: Sequence[object]) -> str:
@@ -176,29 +170,14 @@ def _record_problem(expected: Expected, m: Measurement) -> Problem | None:
     return None
 
 
-def units_of(per: str, m: Measurement) -> list[Unit]:
-    """The units of one record of a metric emitted per world, node, rank or pair: its table's rows, or itself."""
-    if "samples" not in m.columns:
-        subject = m.subject
-        of = {"rank": (subject.rank,), "node": (subject.node,), "nic": (subject.node, subject.nic)}
-        identity = tuple(subject.link) if per in PAIRS else of.get(per, ())
-        return [Unit(identity, subject.label, subject.node, m.samples)]
-    identities = zip(*(m.columns[name] for name in IDENTITY[per]), strict=True)
-    rows = m.columns["samples"]
-    nodes = m.columns.get("node") or [m.subject.node] * len(rows)
-    return [
-        Unit(identity, _label(per, identity), node, tuple(row))
-        for identity, node, row in zip(identities, nodes, rows, strict=False)
-    ]
+def _batch(per: str, records: Sequence[Measurement]) -> Sequence[Unit]:
+    """The units of one attempt's records; of a single table, the table."""
+    if len(records) == 1:
+        return units_of(per, records[0])
+    return [unit for m in records for unit in units_of(per, m)]
 
 
-def _label(per: str, identity: tuple[Any, ...]) -> str:
-    if per in PAIRS:
-        return f"{identity[0]}->{identity[1]}"
-    return f"rank {identity[0]}" if per == "rank" else " ".join(map(str, identity))
-
-
-def _pooled(batches: list[list[Unit]]) -> list[Unit]:
+def _pooled(batches: list[Sequence[Unit]]) -> list[Unit]:
     """The units of several batches of repetitions, each with all its samples."""
     merged: dict[tuple[Any, ...], Unit] = {}
     for unit in (unit for batch in batches for unit in batch):
@@ -207,20 +186,20 @@ def _pooled(batches: list[list[Unit]]) -> list[Unit]:
     return list(merged.values())
 
 
-def _double(units: list[Unit]) -> Problem | None:
-    counts = Counter(unit.identity for unit in units)
-    if len(counts) == len(units):
+def _double(units: Sequence[Unit]) -> Problem | None:
+    if len(set(identities(units))) == len(units):
         return None
+    counts = Counter(identities(units))
     twice = [unit.label for unit in units if counts[unit.identity] > 1]
     return Problem("missing", f"reported more than once, so one stands for another: {listed(sorted(set(twice)))}")
 
 
-def _absent(expected: Expected, units: list[Unit]) -> Problem | None:
+def _absent(expected: Expected, units: Sequence[Unit]) -> Problem | None:
     """Units that should be there and are not, or are there and cannot be."""
     if expected.units < 1:
         return Problem("missing", "expected of no unit at all: a check of nothing proves nothing")
-    there = {unit.identity for unit in units}
-    if expected.per == "node" and "" not in {unit.identity[0] for unit in units} and len(there) == expected.units:
+    there = set(identities(units))
+    if expected.per == "node" and "" not in {identity[0] for identity in there} and len(there) == expected.units:
         return None
     if expected.per in COUNTED:
         return None if expected.per != "node" and len(there) == expected.units else _counted(expected, units)
@@ -233,7 +212,7 @@ def _absent(expected: Expected, units: list[Unit]) -> Problem | None:
         return None
     said = []
     if lost := sorted(wanted - there):
-        said.append(f"{len(lost)} of {len(wanted)} missing: {listed([_label(expected.per, i) for i in lost])}")
+        said.append(f"{len(lost)} of {len(wanted)} missing: {listed([label(expected.per, i) for i in lost])}")
     if strange := [unit.label for unit in units if unit.identity not in wanted]:
         said.append(f"not one of the {len(wanted)}: {listed(strange)}")
     return Problem("missing", "; ".join(said))
@@ -249,7 +228,7 @@ def _alone(expected: Expected, there: set[tuple[Any, ...]]) -> Problem | None:
     return Problem("missing", f"met nobody, as sender or as receiver: rank {listed(list(dict.fromkeys(alone)))}")
 
 
-def _counted(expected: Expected, units: list[Unit]) -> Problem:
+def _counted(expected: Expected, units: Sequence[Unit]) -> Problem:
     there = listed(sorted({unit.label or "a node without a name" for unit in units}))
     noun = expected.per if expected.units == 1 else f"{expected.per}s"
     return Problem("missing", f"expected {expected.units} {noun}, got {len(units)}: {there}")
@@ -264,9 +243,12 @@ def _wanted(expected: Expected) -> set[tuple[Any, ...]] | None:
     return {(a, b) for a in range(n) for b in range(n) if a != b}
 
 
-def _sample_problem(expected: Expected, units: list[Unit]) -> Problem | None:
+def _sample_problem(expected: Expected, units: Sequence[Unit]) -> Problem | None:
     """Samples that no sound measurement has; the first kind found is told with every unit that has it."""
     positive = expected.unit in POSITIVE
+    samples = samples_of(units)
+    if isinstance(samples, np.ndarray) and np.isfinite(samples).all() and (samples.min() > 0 or not positive):
+        return None  # the usual case of a large table, quickly
     bad: dict[tuple[str, str], list[str]] = defaultdict(list)
     for unit in units:
         if kind := _bad_samples(unit.samples, positive):

@@ -21,10 +21,10 @@ import pandas as pd
 
 from benchmarks.measurement import PAIRS, Expected, Measurement, Verdict, params_key
 from reports import junit
-from reports.evidence import Unit, units_of
 from reports.numbers import Number, numbers, title
 from reports.runs import RunError, StoredRun
 from reports.statistics import estimates
+from reports.units import Unit, units_of
 
 PER_AMOUNT = {"B/s": (1e9, "s per GB"), "FLOP/s": (1e12, "s per TFLOP"), "1/s": (1e3, "s per 1000")}
 PREFIX = "rackproof"

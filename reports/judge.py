@@ -226,7 +226,7 @@ class _Judging:
         if limit.of == "peers":
             if len(attempt.units) < 2:
                 return {"status": "not_applicable", "reason": "one unit has no peers", "units": 1}
-            if min(s for unit in attempt.units for s in unit.samples) <= 0:
+            if attempt.lowest <= 0:
                 return {"status": "error", "reason": "a value of zero or less has no ratio to its peers"}
             return self._worst(limit, attempt, against(limit, attempt, excused=self.excused))
         reference = None if limit.of == "value" else self.references.of(e, limit)

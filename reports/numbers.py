@@ -9,14 +9,15 @@ What was not soundly measured is not among them; `reports.judge` says why.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.measurement import Expected, params_key
 from reports.comparison import Key, comparison_key, typical
-from reports.evidence import Unit
 from reports.quantities import param
 from reports.runs import StoredRun
 from reports.statistics import Estimate, Estimates
+from reports.units import Unit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +26,7 @@ class Number:
 
     expected: Expected
     key: Key
-    units: tuple[Unit, ...]
+    units: Sequence[Unit]
     estimates: Estimates  # of every unit, in the order of `units`
 
     @property

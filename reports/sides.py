@@ -16,6 +16,7 @@ from reports.campaign import flat
 from reports.evidence import listed
 from reports.numbers import Number, numbers
 from reports.runs import RunError, StoredRun
+from reports.units import without_samples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,7 @@ def _light(number: Number) -> Number:
     """A number without its samples, where there are so many units that their medians say all."""
     if len(number.units) <= FEW:
         return number
-    return dataclasses.replace(number, units=tuple(unit._replace(samples=()) for unit in number.units))
+    return dataclasses.replace(number, units=without_samples(number.units))
 
 
 def refuse_changed_units(before: Side, after: Side) -> None:
@@ -88,13 +89,14 @@ def differences(before: Side, after: Side) -> list[str]:
 
 def environment(before: Side, after: Side) -> list[tuple[str, str, str]]:
     """Facts that differ: versions, drivers, the cluster file."""
-    a, b = (_facts(side.runs) for side in (before, after))
+    a, b = (facts(side.runs) for side in (before, after))
     return [
         (name, a.get(name, "not known"), b.get(name, "not known")) for name in {**a, **b} if a.get(name) != b.get(name)
     ]
 
 
-def _facts(stored: Iterable[StoredRun]) -> dict[str, str]:
+def facts(stored: Iterable[StoredRun]) -> dict[str, str]:
+    """Facts of some runs and their nodes, by name; where they differ, all values in one line."""
     values: dict[str, set[str]] = defaultdict(set)
     for each in stored:
         values["cluster file"].add(each.run.cluster_sha256[:12])

@@ -95,7 +95,7 @@ def estimate(samples: Sequence[float]) -> Estimate:
     return Estimate(_middle(ordered), ordered[k - 1], ordered[n - k], n)
 
 
-def estimates(rows: Sequence[Sequence[float]]) -> Estimates:
+def estimates(rows: Sequence[Sequence[float]] | npt.NDArray[np.float64]) -> Estimates:
     """The estimate of every row of samples; the rows may differ in length. ValueError for an empty row.
 
     >>> estimates([[1.0, 2.0, 3.0], [5.0]]).at(1)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from clusters.limits import Limit
 from reports.bounds import against
-from reports.evidence import Attempt, Unit
+from reports.evidence import Attempt
+from reports.units import Unit
 from suites import knownbad, nightly
 from suites.knownbad import KnownBad, KnownBadError
 from suites.nightly import Range, blocks, choose, seconds_until

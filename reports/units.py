@@ -1,0 +1,125 @@
+"""The units of a number: ranks, pairs, nodes or the world, each with its samples.
+
+A record holds one unit, or a table of very many. A table's rows stay the lists that were read; a Unit is made only when
+it is asked for, and what concerns all units at once is asked of `Units.samples`, one array.
+
+>>> units = Units("rank", [(0,), (1,)], ["n1", "n1"], [[7.0, 8.0], [9.0, 9.0]])
+>>> units[1].label, units.samples.shape
+('rank 1', (2, 2))
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.measurement import PAIRS, Measurement
+
+IDENTITY = {"rank": ("rank",), "pair": ("a", "b"), "neighbour": ("a", "b"), "meeting": ("a", "b"), "node": ("node",),
+            "nic": ("node", "nic")}  # fmt: skip
+"""per -> the columns of a table that name its units"""
+NUMBERS = {float, int}  # not bool
+
+Identity = tuple[Any, ...]
+
+
+class Unit(NamedTuple):
+    """One rank, pair, node or world with its samples."""
+
+    identity: Identity
+    label: str
+    node: str
+    samples: tuple[float, ...]
+
+
+class Units(Sequence[Unit]):
+    """The units of one table, as columns; all of one length. Without `rows` the samples are left out."""
+
+    def __init__(
+        self,
+        per: str,
+        identities: Sequence[Identity],
+        nodes: Sequence[str],
+        rows: Sequence[Sequence[float]] | None,
+        labels: Sequence[str] | None = None,
+    ) -> None:
+        self.per, self.identities, self.nodes, self._rows, self._labels = per, identities, nodes, rows, labels
+
+    def __len__(self) -> int:
+        return len(self.identities)
+
+    @overload
+    def __getitem__(self, index: int) -> Unit: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Unit]: ...
+    def __getitem__(self, index: int | slice) -> Unit | list[Unit]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        samples = () if self._rows is None else tuple(self._rows[index])
+        return Unit(self.identities[index], self.labels[index], self.nodes[index], samples)
+
+    @functools.cached_property
+    def labels(self) -> Sequence[str]:
+        """The one name of each unit in every table."""
+        return [label(self.per, i) for i in self.identities] if self._labels is None else self._labels
+
+    @functools.cached_property
+    def samples(self) -> npt.NDArray[np.float64] | None:
+        """Units x samples; None where they differ in length, there are none, or one is no number."""
+        if not self._rows or not self._rows[0] or len(set(map(len, self._rows))) > 1:
+            return None
+        if not NUMBERS.issuperset(map(type, chain.from_iterable(self._rows))):
+            return None
+        try:
+            return np.array(self._rows, dtype=np.float64)
+        except OverflowError:  # a whole number that no float holds
+            return None
+
+
+def without_samples(units: Sequence[Unit]) -> Sequence[Unit]:
+    """The same units, their samples forgotten."""
+    if isinstance(units, Units):
+        return Units(units.per, units.identities, units.nodes, None)
+    return [unit._replace(samples=()) for unit in units]
+
+
+def samples_of(units: Sequence[Unit]) -> npt.NDArray[np.float64] | list[tuple[float, ...]]:
+    """The samples of each unit: one array where they are one, else a row each."""
+    if isinstance(units, Units) and (found := units.samples) is not None:
+        return found
+    return [unit.samples for unit in units]
+
+
+def units_of(per: str, m: Measurement) -> Sequence[Unit]:
+    """The units of one record of a metric emitted per world, node, rank or pair: its table's rows, or itself."""
+    if "samples" not in m.columns:
+        subject = m.subject
+        of = {"rank": (subject.rank,), "node": (subject.node,), "nic": (subject.node, subject.nic)}
+        identity = tuple(subject.link) if per in PAIRS else of.get(per, ())
+        return [Unit(identity, subject.label, subject.node, m.samples)]
+    identities = list(zip(*(m.columns[name] for name in IDENTITY[per]), strict=True))
+    rows = m.columns["samples"]
+    nodes = m.columns.get("node") or [m.subject.node] * len(rows)
+    whole = min(len(identities), len(nodes), len(rows))
+    return Units(per, identities[:whole], nodes[:whole], rows[:whole])
+
+
+def label(per: str, identity: Identity) -> str:
+    """The name of a unit.
+
+    >>> label("pair", (0, 1))
+    '0->1'
+    """
+    if per in PAIRS:
+        return f"{identity[0]}->{identity[1]}"
+    return f"rank {identity[0]}" if per == "rank" else " ".join(map(str, identity))
+
+
+def identities(units: Iterable[Unit]) -> Sequence[Identity]:
+    """What names each unit."""
+    return units.identities if isinstance(units, Units) else [unit.identity for unit in units]
