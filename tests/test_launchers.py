@@ -231,8 +231,9 @@ def test_a_nodes_ranks_are_numbered_and_labelled(tmp_path):
     assert process.wait(20) == 0
 
 
+@pytest.mark.timeout(60)
 def test_a_rank_that_ends_badly_ends_its_neighbours(tmp_path):
-    process = node(tmp_path, "import os, time\nos.environ['RANK'] == '3' and os.kill(os.getpid(), 9)\ntime.sleep(60)")
+    process = node(tmp_path, "import os, time\nos.environ['RANK'] == '3' and os.kill(os.getpid(), 9)\ntime.sleep(600)")
     said = process.stdout.read()
     assert process.wait(20) == 1 and " ended: SIGKILL" in said and said.startswith("rank 3 on ")
 

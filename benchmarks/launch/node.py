@@ -64,8 +64,9 @@ def label(rank: int, output: IO[bytes] | None) -> None:
 def watch(ranks: dict[int, subprocess.Popen[bytes]], gone: threading.Event) -> int:
     """Wait until all have ended well; else say which did not and end the rest. Returns 0 or 1."""
     while True:
-        running = any(p.poll() is None for p in ranks.values())
-        bad = {rank: p.returncode for rank, p in ranks.items() if p.returncode}
+        status = {rank: p.poll() for rank, p in ranks.items()}
+        running = None in status.values()
+        bad = {rank: code for rank, code in status.items() if code}
         for rank, code in bad.items():
             print(f"rank {rank} on {socket.gethostname()} ended: {how(code)}", flush=True)
         if bad or not running:
