@@ -26,7 +26,7 @@ from clusters.loader import ClusterError, check_metrics, check_settings, load
 from reports import page, runs
 from reports.comparison import pack
 from reports.culprits import told
-from suites import continuation, knownbad, nightly, overhead, search, storageplace
+from suites import continuation, knownbad, nightly, overhead, places, search, storageplace
 from suites.allocation import OF_SLURM, Allocation, Say, Wish, hold
 from suites.controller import UNFINISHED, Controller, NodesLostError, TimeUpError, group_timeout_s
 from suites.knownbad import KnownBad, KnownBadError
@@ -40,13 +40,14 @@ from suites.runfolder import RunFolder, RunFolderError
 from suites.slurm import SlurmError
 
 ROOT = Path(__file__).parent.parent
-CAMPAIGN_SETTINGS = ("lock", "start_limit_s")
+CAMPAIGN_SETTINGS = ("lock", "start_limit_s", *places.SETTINGS)
 
 
 def plan_for(options: Options) -> Plan:
     """The plan of a cluster file and a suite. UsageError where either is wrong."""
     try:
         cluster = storageplace.under_test(load(options.cluster, nodes=options.nodes), options.checkpoint_dir)
+        cluster = places.with_places(cluster, options)
         installed = _installed(cluster, options.wish)
         check_metrics(cluster, metrics(cluster, installed))
         plan = make_plan(cluster, options.suite, checks(options.suite), installed)
@@ -82,6 +83,7 @@ class Campaign:
                 stored = runs.load(path) if path else None
                 baseline = continuation.baseline(options, stored)
                 options = _tonight(continuation.as_before(options, stored), say)
+                options = places.of_cluster(places.as_before(options, stored) if stored else options)
                 bad = knownbad.load(options.known_bad) if options.known_bad else ()
                 plan = plan_for(options)
                 if stored:
@@ -104,6 +106,7 @@ class Campaign:
                 campaign._choose_again(wanted, stored)
             undo.pop_all()
         campaign._write_nodes(bad)
+        places.keep(options, folder, stored)
         left_out = _left_out(plan, options, selected)
         if baseline is not None:
             folder.event("baseline", run=options.baseline, values=pack(baseline))
@@ -125,7 +128,7 @@ class Campaign:
             controller.kept = set() if self.options.retest else continuation.sound(self.resumed)
         try:
             configs = self._configs()
-            controller.measure(configs, lambda: search.retest(self.stored(), configs, self.folder))
+            controller.measure(configs, lambda: self._follow_up(configs))
             self._conclude({c.id: controller.attempts[c.id] for c in configs})
             self.measured = True
         except (RunFolderError, NodesLostError, TimeUpError) as error:
@@ -138,9 +141,15 @@ class Campaign:
                 self.folder.event("interrupted")
             raise
 
+    def _follow_up(self, configs: Sequence[Config]) -> list[Config]:
+        """What the search for a culprit asks for beyond the plan."""
+        stored = self.stored()
+        verdicts = stored.verdicts(today=self.today)
+        return search.follow_up(stored, verdicts, configs, self.folder, self.plan.cluster)
+
     def _conclude(self, attempts: Mapping[str, int]) -> None:
         """Write down what follows from the measurements alone: who is to blame for slow links."""
-        if found := search.conclude(self.stored(), attempts):
+        if found := search.conclude(self.stored(), attempts, self.plan.cluster):
             self.folder.measurement(found)
 
     def verdicts(self) -> list[Verdict]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,4 +30,21 @@ class Options:
     within_nights: int = 7  # every node is tested at least so often
     until: str = ""  # a time of day: no benchmark begins that might run past it
     known_bad: Path | None = None
+    topology: Path | None = None  # where the nodes sit
+    cabling: Path | None = None  # what was found plugged
+    budget_s: float | None = None  # of the search for a culprit
     checkpoint_dir: str = ""  # where checkpoints are saved, instead of what the cluster file says
+
+
+def seconds(text: str) -> float | None:
+    """A length of time as people write it. UsageError where it is none.
+
+    >>> seconds("20m"), seconds("1.5h"), seconds("90"), seconds("")
+    (1200.0, 5400.0, 90.0, None)
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?", text)
+    if not text:
+        return None
+    if found is None or not float(found[1]):
+        raise UsageError(f"--budget {text}: a length of time, such as 20m, 90s or 1.5h")
+    return float(found[1]) * {"h": 3600.0, "m": 60.0, "min": 60.0}.get(found[2], 1.0)

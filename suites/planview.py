@@ -8,6 +8,7 @@ from tabulate import tabulate
 
 from benchmarks.measurement import Config
 from benchmarks.spec import from_config
+from suites import searchplan
 from suites.plan import Plan
 from suites.progress import title
 
@@ -35,6 +36,7 @@ def render(plan: Plan) -> str:
             f"{plan.launches} launch(es) of at most {plan.start_limit_s:.0f} s",
             f"worst case: {minutes:.1f} minutes, {minutes / 60 * cluster.nodes:.2f} node-hours, "
             f"{_bytes(written) or 'nothing'} written",
+            *searchplan.lines(plan.configs, budget_s=float(cluster.setting("campaign", "budget_s", 0.0)) or None),
         ]
     )
 

@@ -18,17 +18,17 @@ from typing import Any, TextIO
 import pytest
 
 from benchmarks.launch import LAUNCHERS
-from reports import junit, runs
+from reports import drainfile, junit, runs
 from reports.judge import EXIT_CODES
 from reports.table import table
-from suites import overhead
+from suites import overhead, places
 from suites.allocation import AUTO, Wish, describe
 from suites.campaign import Campaign, plan_for
 from suites.continuation import find_run
 from suites.needs import SUITES
 from suites.nightly import Range
 from suites.nodes import NodesError, expand
-from suites.options import Options, UsageError
+from suites.options import Options, UsageError, seconds
 from suites.planview import render as render_plan
 from suites.progress import Progress
 from suites.verdicts import VerdictFailure, VerdictsOf
@@ -51,6 +51,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--retest", default="", metavar="failed|NODE", help="a new attempt in the newest (or --resume'd) run")
     add("--baseline", default="", metavar="RUN", help="a run folder whose values nightly limits compare with")
     add("--checkpoint-dir", default="", metavar="DIR", help="the file system under test, instead of the file's")
+    add(
+        "--topology",
+        default="",
+        metavar="FILE",
+        help="what hangs where: TOML, topology.conf, ibnetdiscover's output",
+    )
+    add(
+        "--cabling", default="", metavar="FILE", help="what ibnetdiscover found plugged, against --topology's plan"
+    )
+    add(
+        "--budget",
+        default="",
+        metavar="20m",
+        help="of the search for a culprit: fewer rounds, less sure",
+    )
+    add("--drain-file", default="", metavar="FILE", help="write who is to blame there: a node and the reason a line")
     where = parser.getgroup("nodes", "where a campaign runs")
     add = where.addoption
     add("--launcher", default=AUTO, choices=[AUTO, *sorted(LAUNCHERS)], help="what starts the ranks (auto)")
@@ -80,7 +96,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     if not config.option.plan:
         return None
     try:
-        print(render_plan(plan_for(_options(config))))
+        print(render_plan(plan_for(places.of_cluster(_options(config)))))
     except UsageError as error:
         raise pytest.UsageError(str(error)) from None
     return 0
@@ -164,6 +180,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     try:
         broken = session.config.stash[BROKEN]
         campaign.close(broken)
+        if path := session.config.option.drain_file:
+            drainfile.write(campaign.stored(), Path(path))
         if xml := session.config.stash.get(JUNIT, None):
             junit.write(campaign.stored(), campaign.verdicts_once(), Path(xml))
         outcome = campaign.outcome
@@ -207,9 +225,11 @@ def _options(config: pytest.Config) -> Options:
             cluster=o.cluster, suite=o.suite, runs=Path(o.run_dir), resume=o.resume, retest=o.retest,
             baseline=o.baseline, nodes=_count(o.nodes), wish=_wish(o), idle=Range.parse(o.nodes or ""),
             within_nights=o.within_nights, until=o.until, known_bad=Path(o.known_bad) if o.known_bad else None,
+            topology=Path(o.topology) if o.topology else None, cabling=Path(o.cabling) if o.cabling else None,
+            budget_s=seconds(o.budget),
             checkpoint_dir=o.checkpoint_dir,
         )  # fmt: skip
-    except NodesError as error:
+    except (NodesError, UsageError) as error:
         raise pytest.UsageError(str(error)) from None
 
 

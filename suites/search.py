@@ -1,25 +1,31 @@
 """The search for a culprit: after the tournament, the suspects meet known-good partners, and what is left is accused.
 
-Decides what is measured next (a re-test of some ranks in the living launch) and turns the findings into a number of
-the run, `links.suspects`, which the cluster file's limit judges: a link that is 10 % slow passes every sensible floor,
-and no healthy fabric has one. Who is a suspect is decided in `reports.culprits`, from the records.
+Decides what is measured next in the living launch (a re-test of some ranks, a probe of what leaves share) and turns
+the findings into a number of the run, `links.suspects`, which the cluster file's limit judges: a link that is 10 %
+slow passes every sensible floor, and no healthy fabric has one. Who is a suspect is decided in `reports.culprits`,
+from the records.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatch
 
-from benchmarks.measurement import Config, Measurement, Metric, now
+from benchmarks.measurement import Config, Measurement, Metric, Verdict, now
 from benchmarks.spec import Place, Spec, from_config, to_config
+from clusters.cluster import Cluster
 from reports import culprits as blame
 from reports.culprits import FOLLOW_UP, LEAST_NODES, Culprits, culprits
+from reports.localise.decision import OF_ONE_NODE
 from reports.pairtables import seats_of
 from reports.runs import StoredRun
-from suites import rounds
+from suites import rounds, searchplan
 from suites.runfolder import RunFolder
 
 SUSPECTS = Metric(name=blame.SUSPECTS, unit="1", better="equal")
+WHOLE = ("collectives.*.busbw", "links.flows.bandwidth")  # what is slow when what nodes share is
+ALONE = 4  # flows that a boundary probe measures one by one
 REPETITIONS = 16  # of every pair of a re-test: more than the tournament's, since there are few pairs
 
 
@@ -28,15 +34,21 @@ def derived(spec: Spec, place: Place) -> list[Metric]:
     return [SUSPECTS] if spec.benchmark == "links" and place.nodes >= LEAST_NODES else []
 
 
-def retest(stored: StoredRun, configs: Sequence[Config], folder: RunFolder) -> list[Config]:
-    """The re-test of a run's suspects, written down as an event; [] where there is none to make."""
+def follow_up(
+    stored: StoredRun, verdicts: Sequence[Verdict], configs: Sequence[Config], folder: RunFolder, cluster: Cluster
+) -> list[Config]:
+    """What is measured beyond the plan: the re-test of a run's suspects, and where the whole is slow though all its
+    parts are well, a probe of the boundaries between leaves. Written down as an event; [] where there is nothing."""
     found = culprits(stored)
-    if found is None or found.retested or not found.to_retest:
+    if found is None or found.retested:
         return []
     screened = next((c for c in configs if c.id == found.config), None)
     if screened is None:
         return []
-    config = _config(screened, _rank_rounds(found, stored))
+    boundary = _boundary(found, stored, verdicts)
+    if not found.to_retest and not boundary:
+        return []
+    config = _config(screened, _rank_rounds(found, stored, _planned(screened, cluster).stages[3].num_rounds), boundary)
     folder.event(
         FOLLOW_UP, config=config.id, of=screened.id, attempt=found.attempt, nodes=list(found.to_retest),
         spec=config.spec, why=[s.title for s in found.screened.suspects],
@@ -44,7 +56,7 @@ def retest(stored: StoredRun, configs: Sequence[Config], folder: RunFolder) -> l
     return [config]
 
 
-def conclude(stored: StoredRun, attempts: Mapping[str, int]) -> Measurement | None:
+def conclude(stored: StoredRun, attempts: Mapping[str, int], cluster: Cluster) -> Measurement | None:
     """The number of accused elements as a measurement of the screened config; None where none of these was screened.
 
     `attempts` are the configs measured in this session, with the attempt that each is at. An error where some
@@ -58,6 +70,7 @@ def conclude(stored: StoredRun, attempts: Mapping[str, int]) -> Measurement | No
         "cleared": [s.title for s in found.findings.cleared],
         "notes": list(found.findings.notes),
         "common_cause": found.findings.common_cause,
+        "search": _power(found, stored, cluster),
     }
     fields = {"config": found.config, "attempt": attempts[found.config], "notes": said, "started_at": now()}
     if found.findings.unjudged:
@@ -66,29 +79,94 @@ def conclude(stored: StoredRun, attempts: Mapping[str, int]) -> Measurement | No
     return SUSPECTS.measured(len(found.accused), **fields)
 
 
-def _config(screened: Config, rank_rounds: tuple[str, ...]) -> Config:
+def _power(found: Culprits, stored: StoredRun, cluster: Cluster) -> str:
+    """How many rounds the search had, and how likely they name a slow NIC."""
+    screened = next(c for c in stored.run.configs if c.id == found.config)
+    return _planned(screened, cluster).said
+
+
+def _planned(screened: Config, cluster: Cluster) -> rounds.Campaign:
+    spec, place = from_config(screened)
+    budget_s = float(cluster.setting("campaign", "budget_s", 0.0)) or None
+    return searchplan.campaign(spec, nodes=place.nodes, per_node=place.ranks_per_node, budget_s=budget_s)
+
+
+def _config(screened: Config, rank_rounds: tuple[str, ...], flow_sets: tuple[str, ...]) -> Config:
     spec, place = from_config(screened)
     again = dataclasses.replace(
-        spec, rounds=rank_rounds, passes=1, flows=(), congestion=False, both_ways=False,
+        spec, rounds=rank_rounds, passes=1, flows=(), flow_sets=flow_sets, congestion=False, both_ways=False,
+        meet="nodes", screening=0, leaves=(), pods=(),
         min_repetitions=max(REPETITIONS, spec.min_repetitions), max_repetitions=max(REPETITIONS, spec.max_repetitions),
     )  # fmt: skip
     return to_config(again, place)
 
 
-def _rank_rounds(found: Culprits, stored: StoredRun) -> tuple[str, ...]:
+def _rank_rounds(found: Culprits, stored: StoredRun, num_rounds: int) -> tuple[str, ...]:
     """Rounds of node pairs as the links benchmark reads them: all rails of a pair of nodes at once."""
     assert found.screened.table
     nodes = found.screened.table.nodes
     suspects = [nodes.index(n) for n in found.to_retest]
     healthy = [i for i in range(len(nodes)) if i not in suspects] or suspects
-    ranks: dict[str, list[int]] = {}
-    for rank, (node, _) in sorted(seats_of(stored).items()):
-        ranks.setdefault(node, []).append(rank)
-    planned = rounds.retest(suspects, healthy) if healthy != suspects else rounds.tournament(len(nodes))
+    topology = found.screened.topology
+    leaf = [str(codes) for codes in topology.leaves(nodes, 1)[0][:, 0]] if topology and topology.leaf else None
+    if not suspects:
+        planned = rounds.tournament(len(nodes))[:1]
+    elif healthy == suspects:
+        planned = rounds.tournament(len(nodes))
+    else:
+        planned = rounds.retest(suspects, healthy, num_rounds, leaf=leaf)
+    ranks = _ranks(stored)
     return tuple(
         " ".join(f"{a}-{b}" for i, j in turn for a, b in zip(ranks[nodes[i]], ranks[nodes[j]], strict=False))
         for made in planned for turn in made.turns
     )  # fmt: skip
+
+
+def _ranks(stored: StoredRun) -> dict[str, list[int]]:
+    """The ranks of every node, one a rail."""
+    found: dict[str, list[int]] = {}
+    for rank, (node, _) in sorted(seats_of(stored).items()):
+        found.setdefault(node, []).append(rank)
+    return found
+
+
+def _boundary(found: Culprits, stored: StoredRun, verdicts: Sequence[Verdict]) -> tuple[str, ...]:
+    """Flows across leaves, alone and together, and as many inside leaves beside them; () where nobody need ask.
+
+    Asked where the whole is slow (collectives, many flows at once) though no node or NIC is, and leaves are known.
+    """
+    if any(s.kind in OF_ONE_NODE for s in found.screened.suspects):
+        return ()
+    together = any(s.kind == "oversubscription" for s in found.findings.suspects)
+    slow = any(v.status == "fail" and fnmatch(v.metric, pattern) for v in verdicts for pattern in WHOLE)
+    topology, table = found.screened.topology, found.screened.table
+    if not (together or slow) or topology is None or table is None:
+        return ()
+    leaf_of, names = topology.leaves(table.nodes, 1)
+    members = [
+        [node for node, at in zip(table.nodes, leaf_of[:, 0], strict=True) if at == i] for i in range(len(names))
+    ]
+    return boundary_sets(members, _ranks(stored))
+
+
+def boundary_sets(leaves: Sequence[Sequence[str]], ranks: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
+    """Sets of flows: some across leaves one by one, all across at once, and the same inside the leaves.
+
+    >>> boundary_sets([["a", "b"], ["c", "d"]], {"a": [0], "b": [1], "c": [2], "d": [3]})
+    ('0-2', '1-3', '0-2 1-3', '0-1', '2-3', '0-1 2-3')
+    """
+    leaves = [nodes for nodes in leaves if len(nodes) > 1]
+    half = len(leaves) // 2
+    across = [pair for i in range(half) for pair in zip(leaves[i], leaves[i + half], strict=False)]
+    inside = [pair for nodes in leaves for pair in zip(nodes[::2], nodes[1::2], strict=False)]
+    num = min(len(across), len(inside))
+    if num < 2:
+        return ()
+    sets: list[str] = []
+    for pairs in (across[:num], inside[:num]):
+        flows = [f"{a}-{b}" for one, other in pairs for a, b in zip(ranks[one], ranks[other], strict=False)]
+        sets += [*flows[: ALONE * max(1, len(flows) // ALONE) : max(1, len(flows) // ALONE)][:ALONE], " ".join(flows)]
+    return tuple(sets)
 
 
 def _plain(suspect: object) -> dict[str, object]:

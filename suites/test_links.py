@@ -9,8 +9,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from benchmarks.links.schedule import schedule
 from benchmarks.links.spec import Links
 from clusters.cluster import Cluster
+from reports.culprits import LEAST_NODES
+from suites import searchplan
 from suites.needs import needs
 
 GPU_SIZES = {"latency_sizes": (8, 1 << 10, 64 << 10), "bandwidth_sizes": (1 << 20, 64 << 20)}
@@ -18,17 +21,33 @@ MANY = 64  # ranks; from here on a pair's samples are few, for there are thousan
 
 
 def tournament(cluster: Cluster) -> Links:
-    """Every pair of the cluster, and between nodes everything that crosses the fabric."""
-    ranks = cluster.nodes * (cluster.gpus_per_node or cluster.ranks_per_node)
+    """Every pair of the cluster, and between nodes everything that crosses the fabric.
+
+    Nodes of several ranks meet as nodes, all rails at once. Of more than 128, or within a budget that is shorter, they
+    meet in a few rounds of random pairs, partners chosen by the leaves that are known.
+    """
+    per_node = cluster.gpus_per_node or cluster.ranks_per_node
+    ranks = cluster.nodes * per_node
     chosen: dict[str, Any] = dict(GPU_SIZES) if cluster.gpu else {}
     if cluster.nodes > 1:
         chosen |= {"both_ways": True, "flows": tuple(sorted({1, max(1, ranks // 4), ranks // 2}))}
         chosen |= {"congestion": ranks >= 4, "max_repetitions": 4 if ranks > MANY else 64}
-    kinds = list(Links(**chosen).kinds())
-    chosen["limit_s"] = 120.0 + Links().passes * ranks * 2 * len(kinds) * 0.15  # rounds x both ends x kinds x budget
-    for field in dataclasses.fields(Links):
-        chosen[field.name] = cluster.setting("links", field.name, chosen.get(field.name, field.default))
-    return Links(**chosen)
+    asked = {f.name: cluster.setting("links", f.name, chosen.get(f.name, f.default)) for f in dataclasses.fields(Links)}
+    places = {name: asked.pop(name) for name in ("leaves", "pods")}
+    own = cluster.settings.get("links", {})
+    if cluster.nodes >= LEAST_NODES and "meet" not in own:
+        budget_s = float(cluster.setting("campaign", "budget_s", 0.0)) or None
+        plan = searchplan.campaign(Links(**asked), nodes=cluster.nodes, per_node=per_node, budget_s=budget_s)
+        if not plan.full:
+            asked |= {"meet": "nodes", "screening": plan.stages[2].num_rounds}
+        elif per_node > 1:
+            asked |= {"meet": "nodes"}
+    if asked["screening"]:
+        asked |= places
+    if "limit_s" not in own:
+        num_rounds = len(schedule(Links(**asked), nodes=[str(rank // per_node) for rank in range(ranks)]))
+        asked["limit_s"] = 120.0 + num_rounds * 2 * len(list(Links(**asked).kinds())) * 0.15  # of both ends
+    return Links(**asked)
 
 
 @needs(tournament, suites=("smoke", "acceptance", "nightly", "fabric"))
