@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     name, device, time_limit_s = options.pop("benchmark"), options.pop("device"), options.pop("group_timeout")
     try:
         spec = load_spec(name)(**options)
-        place = _place(device)
+        place = _place(device, env=getattr(spec, "env", ()))
         spec.emits(place)
     except ValueError as error:
         print(f"python -m benchmarks {name}: {error}", file=sys.stderr)
@@ -64,6 +64,7 @@ def _measure(spec: Any, place: Place, timeout_s: float) -> int:
 
     for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}.items():
         os.environ.setdefault(name, value)
+    os.environ.update(pair.split("=", 1) for pair in place.env)
     with tempfile.TemporaryDirectory(prefix="rackproof-", dir=scratch.root()) as own:
         world = open_world(place, timeout_s=timeout_s)
         world = dataclasses.replace(world, scratch=world.gather(own)[world.local_ranks[0]])
@@ -78,10 +79,12 @@ def _measure(spec: Any, place: Place, timeout_s: float) -> int:
     return 0
 
 
-def _place(device: str) -> Place:
+def _place(device: str, env: tuple[str, ...]) -> Place:
     ranks, local = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     backend = "nccl" if device == "cuda" and ranks > 1 else "gloo"
-    return Place(device=device, backend=backend, nodes=max(1, ranks // local), ranks_per_node=min(local, ranks))
+    return Place(
+        device=device, backend=backend, nodes=max(1, ranks // local), ranks_per_node=min(local, ranks), env=env
+    )  # fmt: skip
 
 
 def _parser() -> argparse.ArgumentParser:

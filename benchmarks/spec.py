@@ -29,6 +29,7 @@ BENCHMARKS = {
     "memory": "Memory",
     "collectives": "Collective",
     "links": "Links",
+    "hardware": "Hardware",
     "checkpoint": "Checkpoint",
     "reads": "Reads",
     "training": "Training",

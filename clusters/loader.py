@@ -27,7 +27,7 @@ from clusters.table import ClusterError, Table, near, read
 __all__ = ["ClusterError", "check_metrics", "check_settings", "known", "load"]
 
 FOLDER = Path(__file__).parent
-SETTINGS = ("campaign", "gemm", "memory", "collectives", "links", "checkpoint", "reads", "training")
+SETTINGS = ("campaign", "gemm", "memory", "collectives", "links", "hardware", "checkpoint", "reads", "training")
 TOP = (
     "name", "description", "nodes", "ranks_per_node", "gpus_per_node", "gpu", "nodes_per_domain", "network",
     *SETTINGS, "contract", "prices", "limits", "waivers", "not_applicable",

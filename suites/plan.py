@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.inventory import InstalledGpu
 from benchmarks.measurement import Config, Expected
@@ -150,17 +150,18 @@ def _check_gpus(cluster: Cluster, wanted: int, gpus: Sequence[InstalledGpu]) -> 
 
 def where(spec: Spec, device: Place, world: Place) -> list[Place]:
     """The places of a spec: world benchmarks run on the world; device benchmarks on the devices, and on the world
-    too where that is of another kind (its ratios need a rate of the same device)."""
+    too where that is of another kind (its ratios need a rate of the same device). One that needs variables of its own
+    (`env`) has a place, and so a launch, of its own."""
     if spec.scope == "world":
-        return [world]
+        return [replace(world, env=(*world.env, *getattr(spec, "env", ())))]
     return [device] if device.device == world.device else [device, world]
 
 
 def _expected(spec: Spec, place: Place, config: Config, check: Check) -> list[Expected]:
     return [
         Expected(
-            metric=m.name, unit=m.unit, better=m.better, params=m.params, per=m.per, units=m.units or place.units(m.per),
-            config=config.id, test=check.test,
+            metric=m.name, unit=m.unit, better=m.better, params=m.params, per=m.per,
+            units=m.units or place.units(m.per), config=config.id, test=check.test,
         )
         for m in (*spec.emits(place), *derived(spec, place))
     ]  # fmt: skip

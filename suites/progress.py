@@ -52,4 +52,9 @@ class Progress:
 
 def title(config: Config) -> str:
     """A config in two or three words: the benchmark and what tells it from its siblings."""
-    return " ".join([config.benchmark, *(str(config.spec[k]) for k in ("op", "dtype", "model") if k in config.spec)])
+    words = [
+        str(config.spec[key]) for key in ("op", "dtype", "group", "variant", "tool", "model") if config.spec.get(key)
+    ]
+    if config.spec.get("together") is False:
+        words.append("in turn")
+    return " ".join([config.benchmark, *words])

@@ -360,6 +360,12 @@ def share(tmp_path, metric: str, more: str = "", *, floor: float = 0.5, nodes: i
         ("memory.copy.bandwidth", "", 1.675e12, "B/s"),
         ("links.bandwidth", "", 25e9, "B/s"),
         ("links.flows.bandwidth", "", 400e9, "B/s"),
+        ("links.both_ways.bandwidth", "", 50e9, "B/s"),
+        ("links.hardware.bandwidth", 'where = { tool = "ib_write_bw" }', 25e9, "B/s"),
+        ("links.hardware.both_ways.bandwidth", 'where = { tool = "ib_write_bw" }', 50e9, "B/s"),
+        ("collectives.all_reduce.ring.busbw", "", 200e9, "B/s"),
+        ("collectives.all_reduce.network.busbw", 'algorithm = "ring"', 25e9, "B/s"),
+        ("collectives.all_to_all.network.busbw", 'algorithm = "direct"', 25e9, "B/s"),
         ("collectives.all_reduce.busbw", 'algorithm = "ring"\nwhere = { group = "world" }', 200e9, "B/s"),
         ("collectives.all_reduce.busbw", 'algorithm = "ring"\nwhere = { group = "node" }', 225e9, "B/s"),
         ("collectives.all_reduce.busbw", 'algorithm = "ring"\nwhere = { group = "rail" }', 25e9, "B/s"),
@@ -464,7 +470,8 @@ def test_no_floor_is_above_what_is_possible(name):
     limits = load(name).limits
     for floor in (limit for limit in limits if limit.bound == "floor" and limit.of == "value" and not limit.physical):
         for ceiling in (limit for limit in limits if limit.bound == "ceiling" and limit.physical):
-            if ceiling.metric == floor.metric and ceiling.where.get("group") == floor.where.get("group"):
+            same = all(ceiling.where.get(key) == floor.where.get(key) for key in ("group", "tool"))
+            if ceiling.metric == floor.metric and same:
                 assert floor.value < 0.97 * ceiling.value, (floor.name, ceiling.name)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 import time
 from typing import Any
 
@@ -232,6 +233,9 @@ def test_flows_and_congestion_are_measured_and_verified():
         # all flows together are as quick as the slowest: never quicker than each at its best, all at once
         assert min(m.samples) > 0
         assert len(m.columns["median_bandwidth"]) == m.params["flows"]
+    up, down = [m for m in found if m.metric == "links.flows.scaling"]
+    assert (up.params["flows"], up.params["direction"], down.params["direction"]) == (2, "up", "down")
+    assert up.samples == tuple(s / (2 * statistics.median(flows[0].samples)) for s in flows[2].samples)
     factors = [m for m in found if m.metric.startswith("links.congestion.")]
     assert [m.metric for m in factors] == ["links.congestion.mean_factor", "links.congestion.p99_factor"]
     for m in factors:

@@ -32,6 +32,14 @@ ITEM_BYTES = {
     "int64": 8,
 }  # fmt: skip
 LATENCY_BYTES = 64 << 10  # up to this size the time is a latency metric too
+VARIANTS = {
+    # sweeps with NCCL's environment pinned: each is a launch of its own, and a metric of its own
+    "ring": ("NCCL_ALGO=Ring",),
+    "tree": ("NCCL_ALGO=Tree",),
+    "network": ("NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1", "NCCL_NVLS_ENABLE=0", "NCCL_MNNVL_ENABLE=0"),
+}
+TREES = ("all_reduce",)  # NCCL's trees do no other operation
+RINGS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +54,8 @@ class Collective:
     of neighbours) or barrier"""
     sizes: tuple[int, ...] = (8, 64 << 10, 4 << 20)
     """bytes, as nccl-tests counts them; of no meaning for a barrier"""
+    factor: int = 0
+    """sizes are a range: from the smallest on, each this many times the one before, to the largest; 0: a list"""
     dtype: str = "fp32"
     """fp32, bf16, fp16, fp8_e4m3, fp8_e5m2, fp64, int8, uint8, int32 or int64"""
     group: str = "world"
@@ -62,6 +72,9 @@ class Collective:
     """start the operation, then wait for it, instead of one blocking call"""
     graph: bool = False
     """replay a CUDA graph of the call"""
+    variant: str = ""
+    """with NCCL pinned to its ring or tree, or network: between all GPUs by the network only (no NVLink, no shared
+    memory); two nodes hide a weak NIC behind NVLink otherwise"""
     budget_s: float = 0.3
     """seconds of repetitions per size, after the warm-up"""
     precision: float = 0.02
@@ -83,6 +96,12 @@ class Collective:
                 raise ValueError(f"collectives: no {what} {value!r}; there are {', '.join(known)}")
         if not self.sizes or min(self.sizes) < 1:
             raise ValueError(f"collectives: sizes are positive bytes, not {self.sizes}")
+        if self.factor < 0 or self.factor == 1 or (self.factor and len(set(self.sizes)) != 2):
+            raise ValueError(
+                f"collectives: factor {self.factor} makes no range of {self.sizes}: give the smallest and the largest "
+                f"size, and a factor of 2 or more"
+            )
+        self._check_variant()
         if not 1 <= self.min_repetitions <= self.max_repetitions:
             raise ValueError(
                 f"collectives: min_repetitions {self.min_repetitions} must lie between 1 and "
@@ -99,6 +118,19 @@ class Collective:
         if self.uneven and self.op != "all_to_all":
             raise ValueError(f"collectives: uneven shares are for all_to_all only, not for {self.op}")
 
+    def _check_variant(self) -> None:
+        """Refuse what NCCL cannot be pinned to."""
+        if self.variant and self.variant not in VARIANTS:
+            raise ValueError(f"collectives: no variant {self.variant!r}; there are {', '.join(VARIANTS)}")
+        able = {"ring": RINGS, "tree": TREES}.get(self.variant, OPS)
+        if self.op not in able:
+            raise ValueError(f"collectives: NCCL's {self.variant} does {', '.join(able)}, not {self.op}")
+
+    @property
+    def env(self) -> tuple[str, ...]:
+        """Variables of the launch that it needs for itself."""
+        return VARIANTS.get(self.variant, ())
+
     def members(self, place: Place) -> int:
         """Ranks of one group there. ValueError, with the cure, where this collective cannot run."""
         members = {"world": place.ranks, "node": place.ranks_per_node, "rail": place.nodes}[self.group]
@@ -109,6 +141,8 @@ class Collective:
             )
         if not 0 <= self.root < members:
             raise ValueError(f"collectives: root {self.root} is no member of a {self.group} of {members}")
+        if self.variant and place.backend != "nccl":
+            raise ValueError(f"collectives: variants pin NCCL, not {place.backend}; leave variant out")
         if self.graph and place.device != "cuda":
             raise ValueError("collectives: graph replay needs GPUs; leave graph out on CPUs")
         if self.dtype.startswith("fp8") and place.backend == "gloo":
@@ -122,7 +156,12 @@ class Collective:
 
     def sweep(self) -> list[int]:
         """The sizes, ascending, each once; 0 for a barrier."""
-        return [0] if self.op == "barrier" else sorted(set(self.sizes))
+        if self.op == "barrier":
+            return [0]
+        sizes = sorted(set(self.sizes))
+        while self.factor and sizes[-2] * self.factor < sizes[-1]:
+            sizes.insert(-1, sizes[-2] * self.factor)
+        return sizes
 
     def params(self, size: int) -> dict[str, Scalar]:
         """The params of every metric at that size; what is as usual is not named."""
@@ -138,9 +177,10 @@ class Collective:
     def metrics(self, size: int, rail: int | None = None) -> Iterator[Metric]:
         """What one size emits for one group: busbw, wrong_elements, and the latency of a small size.
 
-        The groups of a "rail" sweep are told apart by a param: `rail` is which one.
+        The groups of a "rail" sweep are told apart by a param: `rail` is which one. A variant has names of its own
+        (collectives.all_reduce.ring.busbw), so that no limit of the library's own choice judges it.
         """
-        params, prefix = self.params(size), f"collectives.{self.op}"
+        params, prefix = self.params(size), ".".join(filter(None, ("collectives", self.op, self.variant)))
         per = "node" if self.group == "node" else "world"
         if rail is not None:
             params["rail"] = rail

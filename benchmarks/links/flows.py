@@ -1,7 +1,8 @@
 """Several flows at the same time, from one half of the ranks to the other: what the fabric between them carries.
 
 One flow shows a link; k flows at once show whether links that are good alone share something narrow: an
-oversubscribed switch, an uplink, a NIC that two GPUs use. With k = half of the ranks it is the bisection.
+oversubscribed switch, an uplink, a NIC that two GPUs use. With k = half of the ranks it is the bisection. The scaling
+is what k flows carry over k times what one carries alone: 1 where they share nothing, 1/2 behind half an uplink.
 
 An iteration moves one window per flow and takes as long as the slowest flow; the bandwidth is that of all
 flows together. Iterations are played like a collective's: after a barrier, on fresh data, verified.
@@ -72,9 +73,20 @@ def measure_flows(spec: Links, world: World, pattern: Pattern) -> Iterator[tuple
             yield _report(spec, pairs, direction, sweep, of=of), sweep
 
 
+def scaling(spec: Links, measured: Sequence[Measurement]) -> Iterator[Measurement]:
+    """Of every number of flows but one: its samples over as many times the median of one flow in that direction."""
+    found = {(m.params["flows"], m.params["direction"]): m for m in measured if "set" not in m.params}
+    for k in spec.sweep()[1:]:
+        for direction in DIRECTIONS:
+            alone = statistics.median(found[1, direction].samples)
+            yield spec.scaling_metric(k, direction).measured(
+                *(s / (k * alone) for s in found[k, direction].samples), notes={"one_flow": alone}
+            )
+
+
 def _sets(spec: Links, world: World) -> Iterator[tuple[int | None, list[tuple[int, int]]]]:
     """The pairs of every number of flows; with its place where the spec names the sets itself."""
-    for k in spec.flows:
+    for k in spec.sweep():
         yield None, halves(world.nodes)[:k]
     for of, pairs in enumerate(spec.flow_sets):
         yield of, read_round(pairs)

@@ -26,7 +26,7 @@ from benchmarks.collectives.repetition import Repetition
 from benchmarks.collectives.wire import losses, lost_between
 from benchmarks.links import congestion
 from benchmarks.links.exchange import Link, Seen
-from benchmarks.links.flows import measure_flows
+from benchmarks.links.flows import measure_flows, scaling
 from benchmarks.links.paths import paths_from
 from benchmarks.links.schedule import schedule
 from benchmarks.links.spec import Links
@@ -62,14 +62,17 @@ def run(spec: Links, world: World) -> Iterator[Measurement]:
                     leads = (world.rank < peer) == lower_leads
                     meet(spec, world, pattern, book, kind=kind, size=size, peer=peer, leads=leads)
     yield from report_pairs(spec, world, book)
+    measured = []
     for measurement, sweep in measure_flows(spec, world, pattern):
+        measured.append(measurement)
         for a, b in zip(measurement.columns["a"], measurement.columns["b"], strict=True):
             for sender, receiver in ((a, b), (b, a)):
                 if receiver == world.rank and receiver in sweep.wrong:
                     found = Wrong(count=sweep.wrong[receiver], first=sweep.first_wrong[receiver])
                     book.wrong[sender, receiver].add(found)
-        if world.is_first:
-            yield measurement
+    if world.is_first:
+        yield from measured
+        yield from scaling(spec, measured)
     if spec.congestion:
         watched, errors = congestion.measure_congestion(spec, world, pattern)
         for pair, wrong in errors.items():

@@ -33,8 +33,8 @@ class Links:
     both_ways: bool = False
     """also the bandwidth of both directions at once, at every bandwidth size"""
     flows: tuple[int, ...] = ()
-    """also so many flows at the same time from one half of the ranks to the other, at the largest bandwidth size;
-    half of the ranks: the bisection"""
+    """also so many flows at the same time from one half of the ranks to the other, at the largest bandwidth size, and
+    one alone to hold them against; half of the ranks: the bisection"""
     congestion: bool = False
     """also the latency of a pair while all others send, against its latency alone"""
     congestion_trips: int = 500
@@ -122,6 +122,15 @@ class Links:
             params["set"] = of
         return Metric(name="links.flows.bandwidth", unit="B/s", better="higher", params=params)
 
+    def sweep(self) -> list[int]:
+        """The numbers of flows that are measured, one alone first; none where none is asked for."""
+        return sorted({1, *self.flows}) if self.flows else []
+
+    def scaling_metric(self, flows: int, direction: str) -> Metric:
+        """What several flows carry together, over as many times what one carries alone: 1 where they share nothing."""
+        metric = self.flow_metric(flows, direction)
+        return Metric(name="links.flows.scaling", unit="1", better="higher", params=metric.params)
+
     def congestion_metrics(self) -> tuple[Metric, Metric]:
         """How many times longer a message takes under load: the mean, and the 99th percentile."""
         params: dict[str, Scalar] = {"bytes": min(self.latency_sizes), "load_bytes": max(self.bandwidth_sizes)}
@@ -147,7 +156,8 @@ class Links:
         if self.congestion and n < 4:
             raise ValueError("links: congestion needs at least 4 ranks: one pair to watch, one to load")
         metrics = [self.pair_metric(kind, size) for kind, size in self.kinds()]
-        metrics += [self.flow_metric(k, direction) for k in self.flows for direction in DIRECTIONS]
+        metrics += [self.flow_metric(k, direction) for k in self.sweep() for direction in DIRECTIONS]
+        metrics += [self.scaling_metric(k, direction) for k in self.sweep()[1:] for direction in DIRECTIONS]
         metrics += [
             self.flow_metric(len(read_round(pairs)), direction, of=i)
             for i, pairs in enumerate(self.flow_sets) for direction in DIRECTIONS
