@@ -69,6 +69,12 @@ def test_every_link_is_wide(verdicts: Any) -> None:
 
 
 @needs(tournament, suites=("acceptance", "nightly", "fabric"))
+def test_many_flows_are_as_wide_as_one(verdicts: Any) -> None:
+    """Between nodes: what k flows carry at once, over k times what one carries alone."""
+    verdicts("links.flows.scaling").must_pass(only="between nodes")
+
+
+@needs(tournament, suites=("acceptance", "nightly", "fabric"))
 def test_no_node_is_slower_than_its_peers(verdicts: Any) -> None:
     """Between nodes: whoever looks slow is measured again with other partners; what is borne out is accused."""
     verdicts("links.suspects").must_pass(only="between three or more nodes")
