@@ -6,15 +6,25 @@ import dataclasses
 from typing import Any
 
 from benchmarks.checkpoint.spec import Checkpoint
+from benchmarks.spec import Place
 from clusters.cluster import Cluster
 from suites.needs import needs
 
+# B/s that all ranks together write or read: storage slower than this runs into its time-out. Half of the least that is
+# accepted of shared storage (published: 5 GiB/s written, Together).
+SLOWEST = 2.7e9
 FIELDS = tuple(field.name for field in dataclasses.fields(Checkpoint))
 
 
 def state(cluster: Cluster) -> Checkpoint:
-    """The checkpoint of [checkpoint], whose keys are the spec's fields."""
-    return Checkpoint(**{name: cluster.setting("checkpoint", name, getattr(Checkpoint, name)) for name in FIELDS})
+    """The checkpoint of [checkpoint], whose keys are the spec's fields, and time enough for the bytes that it moves."""
+    chosen = {name: cluster.setting("checkpoint", name, getattr(Checkpoint, name)) for name in FIELDS}
+    spec = Checkpoint(**chosen)
+    if "limit_s" in cluster.settings.get("checkpoint", {}):
+        return spec
+    place = Place(nodes=cluster.nodes, ranks_per_node=cluster.gpus_per_node or cluster.ranks_per_node)
+    read = len(spec.writers) * spec.repetitions * spec.state_bytes(place)
+    return dataclasses.replace(spec, limit_s=spec.limit_s + (spec.bytes_written(place) + read) / SLOWEST)
 
 
 @needs(state)
