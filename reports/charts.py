@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from markupsafe import Markup, escape
 
 from reports.drawing import (
-    BAD,
     Frame,
     Line,
     Point,
@@ -34,14 +33,21 @@ from reports.drawing import (
 from reports.quantities import digits, quantity, scale_of, size
 from reports.statistics import Estimate, median
 
+NAMED = 3  # units that a step curve names
 
-def sweep(points: Sequence[Point], limits: Sequence[Line], *, unit: str, what: str) -> Markup:
-    """A value over buffer sizes: median line, interval band, limits. Size axis in powers of two, value axis from 0."""
-    points = sorted(points)
+
+def sweep(
+    points: Sequence[Point], limits: Sequence[Line], *, unit: str, what: str, before: Sequence[Point] = ()
+) -> Markup:
+    """A value over buffer sizes: median line, interval band, limits, and the band of what it was `before`.
+
+    Size axis in powers of two, value axis from 0.
+    """
+    points, before = sorted(points), sorted(before)
     xs = [math.log2(p.x) for p in points]
-    reached = max(p.value.high for p in points)
+    reached = max(p.value.high for p in [*points, *before])
     shown = [line for line in limits if 0.02 * reached <= line.value <= 1.6 * reached]  # others would flatten it
-    top = max([p.value.high for p in points] + [line.value for line in shown]) * 1.08
+    top = max([reached] + [line.value for line in shown]) * 1.08
     frame = Frame(360, 210, min(xs), max(xs) if len(points) > 1 else min(xs) + 1, 0.0, top)
     upper = [(frame.x(x), frame.y(p.value.high)) for x, p in zip(xs, points, strict=True)]
     lower = [(frame.x(x), frame.y(p.value.low)) for x, p in zip(xs, points, strict=True)]
@@ -52,6 +58,7 @@ def sweep(points: Sequence[Point], limits: Sequence[Line], *, unit: str, what: s
             text(frame.x(x), frame.height - 8, size(int(p.x)), "tick mid")
             for x, p in spread(list(zip(xs, points, strict=True)), 5)
         ),
+        *_before(frame, before),
         f'<polygon class="band" points="{path(upper + lower[::-1])}"/>',
         f'<polyline class="line" points="{path(middle)}"/>',
         *(limit_line(frame, line, None if line.x is None else math.log2(line.x)) for line in shown),
@@ -60,12 +67,31 @@ def sweep(points: Sequence[Point], limits: Sequence[Line], *, unit: str, what: s
     return svg(frame, parts, what)
 
 
-def units(points: Sequence[Point], limits: Sequence[Line], *, unit: str, what: str) -> Markup:
-    """One mark per rank or node with its interval. The value axis does not start at zero, and says so."""
+def _before(frame: Frame, points: Sequence[Point]) -> list[str]:
+    """The band and the dashed median of the baseline, over the sizes that it has."""
+    if not points:
+        return []
+    places = [(frame.x(math.log2(p.x)), p.value) for p in points]
+    edge = [(x, frame.y(v.high)) for x, v in places] + [(x, frame.y(v.low)) for x, v in places[::-1]]
+    middle = path([(x, frame.y(v.median)) for x, v in places])
+    return [
+        f'<polygon class="before-band" points="{path(edge)}"/>',
+        f'<polyline class="before" points="{middle}"/>',
+    ]
+
+
+def units(
+    points: Sequence[Point], limits: Sequence[Line], *, unit: str, what: str, before: Estimate | None = None
+) -> Markup:
+    """One mark per rank or node with its interval, and the band that the baseline's median unit lay in.
+
+    The value axis does not start at zero, and says so.
+    """
     every = [v for p in points for v in (p.value.low, p.value.high)] + [line.value for line in limits]
+    every += [before.low, before.high] if before else []
     pad = (max(every) - min(every)) * 0.12 or abs(max(every)) * 0.05 or 1.0
     frame = Frame(360, 190, -0.6, len(points) - 0.4, min(every) - pad, max(every) + pad)
-    parts = [y_axis(frame, unit), *(limit_line(frame, line, None) for line in limits)]
+    parts = [y_axis(frame, unit), *_level(frame, before), *(limit_line(frame, line, None) for line in limits)]
     for i, p in enumerate(points):
         x = frame.x(i)
         parts.append(
@@ -78,20 +104,37 @@ def units(points: Sequence[Point], limits: Sequence[Line], *, unit: str, what: s
     return svg(frame, parts, f"{what}; the value axis does not start at zero")
 
 
-def ecdf(points: Sequence[Point], limits: Sequence[Line], *, unit: str, what: str) -> Markup:
-    """How many units reach how much, for more units than marks fit: a step curve, the worst one named."""
+def _level(frame: Frame, before: Estimate | None) -> list[str]:
+    """The baseline as a band across the chart."""
+    if before is None:
+        return []
+    begin, end = frame.left, frame.width - frame.right
+    top, bottom = frame.y(before.high), frame.y(before.low)
+    return [
+        f'<rect class="before-band" x="{begin:g}" y="{top:.1f}" width="{end - begin:g}" height="{bottom - top:.1f}"/>',
+        f'<line class="before" x1="{begin:g}" x2="{end:g}" y1="{frame.y(before.median):.1f}" '
+        f'y2="{frame.y(before.median):.1f}"/>',
+    ]
+
+
+def ecdf(
+    points: Sequence[Point], limits: Sequence[Line], *, unit: str, what: str, before: Estimate | None = None,
+    higher: bool = True,
+) -> Markup:  # fmt: skip
+    """How many units reach how much, for more units than marks fit: a step curve, the worst ones named."""
     ordered = sorted(points, key=lambda p: p.value.median)
     values = [p.value.median for p in ordered]
-    every = values + [line.value for line in limits]
+    every = values + [line.value for line in limits] + ([before.low, before.high] if before else [])
     pad = (max(every) - min(every)) * 0.06 or abs(max(every)) * 0.05 or 1.0
     frame = Frame(360, 190, min(every) - pad, max(every) + pad, 0.0, 1.0)
     n = len(values)
     shown = range(n) if n <= 400 else sorted({round(i * (n - 1) / 399) for i in range(400)})
-    steps = [(frame.x(values[i]), frame.y((i + 1) / n)) for i in shown]
+    corners = [(frame.x(values[i]), frame.y((i + step) / n)) for i in shown for step in (0, 1)]
     factor, name = scale_of(max(map(abs, every)), unit)
     parts = [
         *(grid(frame, share, f"{share:.0%}") for share in (0.0, 0.5, 1.0)),
-        f'<polyline class="line" points="{path(steps)}"/>',
+        *_upright(frame, before),
+        f'<polyline class="line" points="{path(corners)}"/>',
     ]
     parts += [
         text(frame.x(v), frame.height - 8, digits(v / factor), "tick mid") for v in ticks(frame.x_low, frame.x_high, 4)
@@ -103,10 +146,32 @@ def ecdf(points: Sequence[Point], limits: Sequence[Line], *, unit: str, what: st
             f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="{frame.top}" y2="{frame.height - frame.bottom}"/>'
         )
         parts.append(text(x + 4, frame.top + 10, line.label, "limit-text"))
-    for p in [p for p in ordered if p.status in BAD][:1]:
-        parts.append(mark(frame.x(p.value.median), frame.y(1 / n), p, unit, p.label))
-        parts.append(text(frame.x(p.value.median) + 8, frame.y(1 / n) - 6, p.label, "tick"))
-    return svg(frame, parts, what)
+    return svg(frame, parts + _worst(frame, ordered, unit, higher=higher), what)
+
+
+def _upright(frame: Frame, before: Estimate | None) -> list[str]:
+    """The baseline as a band along the value axis of a step curve."""
+    if before is None:
+        return []
+    left, right, height = frame.x(before.low), frame.x(before.high), frame.height - frame.bottom - frame.top
+    box = f'x="{left:.1f}" y="{frame.top:g}" width="{max(1.0, right - left):.1f}" height="{height:g}"'
+    return [f'<rect class="before-band" {box}/>']
+
+
+def _worst(frame: Frame, ordered: Sequence[Point], unit: str, *, higher: bool) -> list[str]:
+    """The worst units of a step curve with their names, one below the other so that all can be read."""
+    n = len(ordered)
+    places = range(min(NAMED, n)) if higher else range(n - 1, max(-1, n - 1 - NAMED), -1)
+    parts: list[str] = []
+    for row, i in enumerate(places):
+        p = ordered[i]
+        x, y = frame.x(p.value.median), frame.y((i + 0.5) / n)
+        at = frame.height - frame.bottom - 8 - 13 * row if higher else frame.top + 12 + 13 * row
+        side, css = (x + 10, "tick") if x < frame.width * 0.6 else (x - 10, "tick end")
+        near = side - 3 if css == "tick" else side + 3
+        parts.append(f'<line class="leader" x1="{x:.1f}" y1="{y:.1f}" x2="{near:.1f}" y2="{at - 4:.1f}"/>')
+        parts += [mark(x, y, p, unit, p.label), text(side, at, p.label, css)]
+    return parts
 
 
 def heat(
@@ -177,11 +242,14 @@ def ratio(value: Estimate, *, reach: float, word: str) -> Markup:
     return svg(frame, parts, told, css="ratio")
 
 
-def trend(values: Sequence[float], nights: Sequence[str], changes: Sequence[int], *, unit: str, what: str) -> Markup:
-    """A value over the nights, with a line at each level and a mark where it changes."""
+def trend(
+    values: Sequence[float], nights: Sequence[str], changes: Sequence[int], *, unit: str, what: str,
+    width: float = 720, height: float = 200,
+) -> Markup:  # fmt: skip
+    """A value over the nights, with a line at each level and a mark where it changes; the last night has a ring."""
     low, high = min(values), max(values)
     pad = (high - low) * 0.1 or abs(high) * 0.05 or 1.0
-    frame = Frame(720, 200, -0.5, max(len(values) - 0.5, 0.5), low - pad, high + pad)
+    frame = Frame(width, height, -0.5, max(len(values) - 0.5, 0.5), low - pad, high + pad)
     parts = [y_axis(frame, unit)]
     bounds = [0, *changes, len(values)]
     for begin, end in itertools.pairwise(bounds):
@@ -197,7 +265,9 @@ def trend(values: Sequence[float], nights: Sequence[str], changes: Sequence[int]
     for i, (value, night) in enumerate(zip(values, nights, strict=True)):
         title = f"<title>{escape(night)}: {quantity(value, unit)}</title>"
         parts.append(f'<circle class="dot" cx="{frame.x(i):.1f}" cy="{frame.y(value):.1f}" r="2.2">{title}</circle>')
-    step = max(1, math.ceil(len(nights) / 8))
+    last = f'cx="{frame.x(len(values) - 1):.1f}" cy="{frame.y(values[-1]):.1f}"'
+    parts.append(f'<circle class="ring" {last} r="4.6"/>')
+    step = max(1, math.ceil(len(nights) / (width / 90)))
     parts += [text(frame.x(i), frame.height - 8, nights[i], "tick mid") for i in range(0, len(nights), step)]
     return svg(frame, parts, f"{what}; the value axis does not start at zero")
 

@@ -14,8 +14,8 @@ from tabulate import tabulate
 
 from reports import charts
 from reports.compare import SAME, WORDS, Change, Comparison, repeated
-from reports.page import template
 from reports.quantities import percent
+from reports.templates import template
 
 ROWS = 25
 MEANING = {

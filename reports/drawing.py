@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from markupsafe import Markup, escape
@@ -33,6 +34,17 @@ class Line(NamedTuple):
     value: float
     label: str
     x: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One chart with its heading."""
+
+    title: str
+    detail: str
+    chart: Markup
+    wide: bool = False
+    legend: Markup = field(default_factory=Markup)
 
 
 class Frame(NamedTuple):

@@ -13,15 +13,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from markupsafe import Markup
-
 from benchmarks.measurement import PAIRS, Expected, Verdict, params_key
 from reports import charts
-from reports.drawing import Line, Point
+from reports.anatomy import anatomies
+from reports.before import Before
+from reports.drawing import Line, Panel, Point
 from reports.evidence import Attempt, Evidence
 from reports.findings import SIGNS, family, limit_text
-from reports.quantities import param, quantity, size
+from reports.quantities import param, percent, quantity, size
 from reports.runs import StoredRun
+from reports.sparks import trends
 from reports.statistics import Estimate, median
 
 PANELS = 24  # charts of one family; more are counted
@@ -42,16 +43,6 @@ ABOUT = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Panel:
-    """One chart with its heading."""
-
-    title: str
-    detail: str
-    chart: Markup
-    wide: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
 class Row:
     """One number in a family's table."""
 
@@ -62,6 +53,8 @@ class Row:
     n: int
     limits: str
     status: str
+    before: str  # what the baseline measured, and how much this is more or less
+    e: Expected
 
 
 @dataclass(kw_only=True)
@@ -73,22 +66,29 @@ class Family:
     panels: list[Panel] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     exact: int = 0  # exact results that hold
+    trends: list[Panel] = field(default_factory=list)  # over the nights before
+    absent: list[str] = field(default_factory=list)  # what was not recorded, so that it is not drawn
     left_out: int = 0  # charts and rows beyond what one page holds
 
 
-def families(stored: StoredRun, verdicts: Sequence[Verdict]) -> list[Family]:
-    """The families of a run in the order in which they were expected."""
+def families(stored: StoredRun, verdicts: Sequence[Verdict], before: Before | None = None) -> list[Family]:
+    """The families of a run in the order in which they were expected, beside what was measured `before`."""
+    before = before or Before.of(stored)
     by_number: dict[tuple[str, str, str], list[Verdict]] = defaultdict(list)
     for v in verdicts:
         by_number[v.config, v.metric, params_key(v.params)].append(v)
     groups: dict[str, dict[tuple[Any, ...], list[Expected]]] = defaultdict(lambda: defaultdict(list))
     for e in stored.run.expected:
         groups[family(e.metric)][_group(e)].append(e)
-    found = []
+    found, inside = [], anatomies(stored)
     for name, members in groups.items():
         made = Family(name=name, about=ABOUT.get(name, ""))
         for group in members.values():
-            _add(made, group, stored.evidence, by_number)
+            _add(made, group, stored.evidence, by_number, before)
+        if name in inside:
+            made.panels += inside[name].panels
+            made.absent += inside[name].absent
+        made.trends += trends(before, name)
         if made.panels or made.rows or made.exact:
             found.append(made)
     return found
@@ -104,8 +104,9 @@ def _group(e: Expected) -> tuple[Any, ...]:
 
 
 def _add(
-    made: Family, group: list[Expected], evidence: Evidence, by_number: dict[tuple[str, str, str], list[Verdict]]
-) -> None:
+    made: Family, group: list[Expected], evidence: Evidence, by_number: dict[tuple[str, str, str], list[Verdict]],
+    before: Before,
+) -> None:  # fmt: skip
     """Turn one group into a chart, a row or a count."""
     if group[0].better == "equal":
         made.exact += sum(all(v.status == "pass" for v in by_number[e.config, *e.key]) for e in group)
@@ -120,16 +121,16 @@ def _add(
         return
     e, attempt, verdicts = measured[0]
     if len(measured) > 1:
-        made.panels.append(_sweep(measured, of=len(group)))
+        made.panels.append(_sweep(measured, before, of=len(group)))
     elif e.per in PAIRS and len(attempt.units) > 1:
         made.panels.append(_pairs(e, attempt, verdicts))
     elif len(attempt.units) > 1:
-        made.panels.append(_units(e, attempt, verdicts))
+        made.panels.append(_units(e, attempt, verdicts, before.value(e)))
     else:
-        made.rows.append(_row(e, attempt.estimates.at(0), verdicts))
+        made.rows.append(_row(e, attempt.estimates.at(0), verdicts, before.value(e)))
 
 
-def _sweep(measured: Sequence[tuple[Expected, Attempt, list[Verdict]]], *, of: int) -> Panel:
+def _sweep(measured: Sequence[tuple[Expected, Attempt, list[Verdict]]], before: Before, *, of: int) -> Panel:
     first = measured[0][0]
     points, limits = [], defaultdict(list)
     for e, attempt, verdicts in measured:
@@ -145,25 +146,42 @@ def _sweep(measured: Sequence[tuple[Expected, Attempt, list[Verdict]]], *, of: i
     if len(measured) < of:
         detail += f" · only {len(measured)} of {of} sizes were measured"
     what = f"{first.metric} {detail} from {size(int(points[0].x))} to {size(int(points[-1].x))}"
-    return Panel(title=_title(first), detail=detail, chart=charts.sweep(points, lines, unit=first.unit, what=what))
+    known = [Point(float(e.params["bytes"]), value) for e, *_ in measured if (value := before.value(e))]
+    chart = charts.sweep(points, lines, unit=first.unit, what=what, before=known)
+    return Panel(title=_title(first), detail=detail, chart=chart)
 
 
-def _units(e: Expected, attempt: Attempt, verdicts: list[Verdict]) -> Panel:
+def _units(e: Expected, attempt: Attempt, verdicts: list[Verdict], before: Estimate | None) -> Panel:
     bad = _bad_units(verdicts)
     order = sorted(range(len(attempt.units)), key=lambda i: attempt.units[i].identity)
-    labels = [attempt.units[i].label for i in order]
     points = [
-        Point(float(place), attempt.estimates.at(i), bad.get(label, "pass"), label)
-        for place, (i, label) in enumerate(zip(order, labels, strict=True))
+        Point(
+            float(place),
+            attempt.estimates.at(i),
+            bad.get(attempt.units[i].label, "pass"),
+            _name(attempt.units[i].label, attempt.units[i].node),
+        )
+        for place, i in enumerate(order)
     ]
     lines = [Line(float(v.limit_value or 0), limit_text(v)) for v in _absolute(e, verdicts)]
     typical = median([p.value.median for p in points])
     lines = [line for line in lines if 0.5 * typical < line.value < 1.5 * typical]
-    draw = charts.units if len(points) <= MARKS else charts.ecdf
+    if before and not 0.5 * typical < before.median < 1.5 * typical:
+        before = None  # it would flatten the chart
     what = f"{e.metric} of {len(points)} {e.per}s, median {quantity(typical, e.unit)}"
     each = f"each {e.per}" if len(points) <= MARKS else f"share of {len(points):,} {e.per}s that reach at most"
     detail = " · ".join(part for part in (_detail(e), each) if part)
-    return Panel(title=_title(e), detail=detail, chart=draw(points, lines, unit=e.unit, what=what))
+    if len(points) <= MARKS:
+        chart = charts.units(points, lines, unit=e.unit, what=what, before=before)
+    else:
+        higher = e.better == "higher"
+        chart = charts.ecdf(points, lines, unit=e.unit, what=what, before=before, higher=higher)
+    return Panel(title=_title(e), detail=detail, chart=chart)
+
+
+def _name(label: str, node: str) -> str:
+    """A unit's label, with its node where that is known."""
+    return f"{label} on {node}" if node and node not in label else label
 
 
 def _pairs(e: Expected, attempt: Attempt, verdicts: list[Verdict]) -> Panel:
@@ -190,7 +208,7 @@ def _pairs(e: Expected, attempt: Attempt, verdicts: list[Verdict]) -> Panel:
     return Panel(title=_title(e), detail=detail.strip(" ·"), chart=chart, wide=side > 8)
 
 
-def _row(e: Expected, value: Estimate, verdicts: list[Verdict]) -> Row:
+def _row(e: Expected, value: Estimate, verdicts: list[Verdict], before: Estimate | None) -> Row:
     limits = [limit_text(v) + (f" of {_ratio(v)}" if v.limit_unit != e.unit else "") for v in verdicts if v.limit]
     return Row(
         what=_title(e),
@@ -200,6 +218,10 @@ def _row(e: Expected, value: Estimate, verdicts: list[Verdict]) -> Row:
         n=value.n,
         limits=", ".join(limits) or "no limit",
         status=_status(verdicts) if verdicts else "measured",
+        before=f"{quantity(before.median, e.unit)} ({percent(value.median / before.median - 1)})"
+        if before and before.median
+        else "",
+        e=e,
     )
 
 

@@ -72,6 +72,12 @@ class Findings:
         return tuple(v for v in self.passed if any(a["status"] != "pass" for a in v.evidence.get("earlier", ())))
 
     @property
+    def closest(self) -> tuple[Verdict, ...]:
+        """What passed, the closest to its limit first; bounds of physics and exact results have no such margin."""
+        near = [v for v in self.passed if v.margin is not None and not v.physical]
+        return tuple(sorted(near, key=effect))
+
+    @property
     def counts(self) -> dict[str, int]:
         """How many verdicts have which status; advisory fails and noisy ones count as "advisory"."""
         counts = {

@@ -20,7 +20,7 @@ from benchmarks.measurement import params_key
 from clusters.contradictions import LLAMA_70B
 from clusters.prices import Prices
 from reports.numbers import Number, numbers, title
-from reports.quantities import percent
+from reports.quantities import share
 from reports.runs import StoredRun
 from reports.statistics import Estimate
 
@@ -96,15 +96,15 @@ def worked_out(stored: StoredRun, prices: Prices) -> Bill:
     """What a run's measured speed costs at these prices. Without a measured training only rent against buying."""
     found = numbers(stored)
     goodput, said = _goodput(stored, prices)
-    share = stored.run.nodes / prices.nodes
-    rents = tuple(rent * share for rent in prices.rents)
+    part = stored.run.nodes / prices.nodes
+    rents = tuple(rent * part for rent in prices.rents)
     trained = [
         _trained(number, found, stored, prices=prices, rents=rents, goodput=goodput)
         for number in found
         if number.expected.metric == "training.tokens_rate"
     ]
     assumed = [said] if trained else []
-    if share != 1:
+    if part != 1:
         assumed.append(f"rents in proportion: {stored.run.nodes} of the {prices.nodes} nodes that they are for")
     if any(t.reckoned for t in trained):
         assumed.append("the 70B model runs at as many FLOP/s as what was measured, and fits")
@@ -136,10 +136,13 @@ def worked_out(stored: StoredRun, prices: Prices) -> Bill:
 def _goodput(stored: StoredRun, prices: Prices) -> tuple[float, str]:
     """The share of the time that makes progress, and who says so."""
     if prices.goodput:
-        return prices.goodput, f"{prices.goodput:.0%} of the time makes progress: given with the prices"
+        return prices.goodput, f"{share(prices.goodput)} of the time makes progress: given with the prices"
     measured = [m.notes[GOODPUT] for m in stored.measurements if m.outcome == "ok" and GOODPUT in m.notes]
     if measured and 0 <= (lost := float(min(measured))) < 1:
-        return 1 - lost, f"{1 - lost:.1%} of the time makes progress: from the measured saves and the stated failures"
+        return (
+            1 - lost,
+            f"{share(1 - lost)} of the time makes progress: from the measured saves and the stated failures",
+        )
     return 1.0, "all of the time makes progress: nothing measured or stated says otherwise"
 
 
@@ -209,7 +212,7 @@ def amount(value: float, currency: str = "") -> str:
     elif abs(value) >= 1000:
         text = f"{value:,.0f}"
     else:
-        text = f"{value:.3g}" if abs(value) < 1 else f"{value:.2f}"
+        text = f"{value:.3g}" if abs(value) < 1 else f"{value:.2f}".removesuffix(".00")
     return f"{text} {currency}".strip()
 
 
@@ -230,5 +233,5 @@ def terms(prices: Prices) -> str:
     if prices.keep:
         said.append(f"{amount(prices.keep, prices.currency)} a month to keep")
     if prices.mfu:
-        said.append(f"{percent(prices.mfu).lstrip('+')} MFU promised")
+        said.append(f"{share(prices.mfu)} MFU promised")
     return f"{prices.nodes} {'node' if prices.nodes == 1 else 'nodes'}: {', '.join(said)}"

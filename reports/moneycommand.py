@@ -17,7 +17,7 @@ from tabulate import tabulate
 from clusters.prices import Prices
 from reports import runs
 from reports.money import Bill, Trained, amount, months, terms, worked_out
-from reports.quantities import digits, percent
+from reports.quantities import digits, share
 from reports.runs import RunError, StoredRun
 from reports.statistics import Estimate
 
@@ -51,7 +51,7 @@ def text(bill: Bill) -> str:
     if not bill.trained:
         parts.append("no training was measured: what tokens cost is not known")
     if bill.points:
-        head = ("a percentage point of MFU below " + _share(bill.prices.mfu), "a month")
+        head = ("a percentage point of MFU below " + share(bill.prices.mfu), "a month")
         rows = [(f"at {amount(rent, currency)} an hour", amount(cost, currency)) for rent, cost in bill.points]
         parts.append(_table(rows, head))
     if bill.even:
@@ -68,7 +68,7 @@ def _of_training(trained: Trained, bill: Bill) -> str:
     currency, tokens = bill.prices.currency, f"{bill.prices.tokens:.3g} tokens"
     said = f"{trained.title}: {digits(trained.rate.median)} tokens/s of {bill.nodes} nodes"
     if trained.mfu is not None:
-        said += f", {_share(trained.mfu)} MFU"
+        said += f", {share(trained.mfu)} MFU"
     days = f"{tokens} of {trained.model} take {_between(trained.days, digits)} days of 24 hours"
     rows = [
         (
@@ -87,10 +87,6 @@ def _between(value: Estimate, shown: Callable[[float], str]) -> str:
     """The middle, and both ends where they differ."""
     middle, low, high = (shown(v) for v in (value.median, value.low, value.high))
     return middle if low == high else f"{middle} ({low} to {high})"
-
-
-def _share(value: float) -> str:
-    return percent(value).lstrip("+")
 
 
 def _table(rows: Sequence[Sequence[str]], head: tuple[str, ...]) -> str:

@@ -1,93 +1,116 @@
 """The page of a run: one HTML file that needs nothing else, neither network nor JavaScript.
 
-    write(stored, verdicts)        # RUN/index.html
+    write(stored, verdicts)        # RUN/index.html, and RUN/verdicts.csv beside it
 
-The outcome comes first, then what failed by size of effect, then what is not proven, then the numbers family
-by family, how the run went and on what machine. However large the run, the page stays small: every list is
-cut at a size that a person reads, and says how much it leaves out.
+The outcome comes first, with who is suspect and what changed around it, then what failed by size of effect, then what
+is not proven, then the numbers family by family, money, how the run went and on what machine. However large the run,
+the page stays small: every list is cut at a size that a person reads, says how much it leaves out, and links the CSV
+that holds all. Printed, it is one sheet to sign.
 """
 
 from __future__ import annotations
 
-import functools
+import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from benchmarks.measurement import Measurement, Verdict
-from reports import charts, findings, quantities
+from reports import charts, findings, listing, money, spans, strip
+from reports.before import Before
 from reports.campaign import course, shared_facts
 from reports.culprits import told
 from reports.families import families
 from reports.findings import Findings, family
 from reports.judge import unjudged
+from reports.money import Bill
+from reports.recordrefs import RecordRefs
 from reports.runs import StoredRun
+from reports.sheet import sheet
+from reports.templates import template
 
 FILE = "index.html"
-CARDS = 40  # failures shown in full
-GROUPS = 40  # causes of missing numbers
-ROWS = 300  # rows of a folded table
-FOLDER = Path(__file__).parent
-
-SYMBOLS = {
-    "pass": "✓", "fail": "✕", "noisy": "≈", "missing": "∅", "error": "!", "impossible": "⌁", "waived": "⚑",
-    "not_applicable": "–", "no_baseline": "·", "advisory": "△", "measured": "○",
-    "ACCEPTED": "✓", "REJECTED": "✕", "INCOMPLETE": "∅", "CONDITIONAL": "⚑",
-    "worse": "▼", "better": "▲", "same": "✓", "undecided": "≈",
-}  # fmt: skip
-WORDS = {
-    "pass": "passed", "fail": "failed", "noisy": "too noisy to decide", "missing": "missing", "error": "in error",
-    "impossible": "impossible", "waived": "waived", "not_applicable": "not applicable",
-    "no_baseline": "without a baseline", "advisory": "advisory limits missed", "measured": "not judged",
-}  # fmt: skip
-MEANING = {
-    "ACCEPTED": "Every mandatory check was measured and passed.",
-    "CONDITIONAL": "Every mandatory check passed or is waived by name and date.",
-    "INCOMPLETE": "Nothing mandatory failed, but not everything that must be known was soundly measured.",
-    "REJECTED": "At least one mandatory check failed.",
-}
+COUNTED = re.compile(r"\d[\d,]* checks? ")  # a reason that the counts by status say already
 
 
-def write(stored: StoredRun, verdicts: Sequence[Verdict], path: Path | None = None) -> Path:
-    """Write the page beside the run's records, or to `path`. OSError where it cannot be."""
+def write(
+    stored: StoredRun, verdicts: Sequence[Verdict], path: Path | None = None, *, before: Before | None = None
+) -> Path:
+    """Write the page and the list of all verdicts beside the run's records, or to `path` and beside it.
+
+    OSError where it cannot be.
+    """
     path = path or stored.folder / FILE
-    path.write_text(page(stored, verdicts), encoding="utf-8")
+    beside = path.with_name(listing.FILE if path.name == FILE else f"{path.stem}-{listing.FILE}")
+    refs = RecordRefs(stored)
+    listing.write(verdicts, refs, beside)
+    away = os.path.relpath(stored.folder, path.parent)
+    text = page(stored, verdicts, before=before, refs=refs, home="" if away == "." else f"{away}/", csv=beside.name)
+    path.write_text(text, encoding="utf-8")
     return path
 
 
-def page(stored: StoredRun, verdicts: Sequence[Verdict]) -> str:
-    """The whole page as HTML."""
+def page(
+    stored: StoredRun, verdicts: Sequence[Verdict], *, before: Before | None = None, refs: RecordRefs | None = None,
+    home: str = "", csv: str = listing.FILE,
+) -> str:  # fmt: skip
+    """The whole page as HTML. `home` leads from it to the run folder, `csv` is the list of all verdicts."""
+    before, refs = before or Before.of(stored), refs or RecordRefs(stored)
     found = Findings.of(verdicts)
     outcome, reasons = stored.explain(verdicts)
     shared, differing = shared_facts(stored.latest_environments)
+    bill = money.worked_out(stored, stored.cluster.prices) if stored.cluster.prices else None
     text: str = template("page.html.j2").render(
         run=stored.run,
         cluster=stored.cluster,
         outcome=outcome,
         reasons=reasons,
+        beside=[reason for reason in reasons if not COUNTED.match(reason)],
         warnings=stored.warnings,
         found=found,
         criteria=findings.criteria(verdicts),
         elsewhere=findings.elsewhere(stored.run, stored.cluster),
-        families=families(stored, verdicts),
+        families=families(stored, verdicts, before),
         course=(how := course(stored)),
         timeline=charts.timeline(how.spans, total=how.total_s, what="launches and batches of the run over time")
         if how.spans
         else "",
+        conditions=strip.panel(stored),
         nodes=sorted(stored.latest_environments),
         shared=shared,
         differing=differing,
+        before=before,
+        changed=before.changed(stored),
         passed=_by_family(found.passed),
         unjudged=unjudged(stored.run, verdicts),
         strangers=_strangers(stored),
-        blame=told(stored),
+        blame=(blame := told(stored)),
+        sheet=sheet(stored, verdicts, blame),
+        bill=bill,
+        owning=_owning(bill) if bill and bill.even else "",
         folder=stored.folder,
         again=stored.again(),
+        again_of=lambda test: stored.again(test or "suites"),
+        refs=refs,
+        home=home,
+        csv=csv,
     )
     return text.lstrip()
+
+
+def _owning(bill: Bill) -> Markup:
+    """Rent or buy as a chart."""
+    prices = bill.prices
+    rents = [
+        (f"rent {money.amount(rent)} an hour", rent * prices.hours_a_day * money.DAYS_A_MONTH) for rent in prices.rents
+    ]
+    told = ", ".join(f"at {money.amount(rent, prices.currency)} an hour {money.months(m)}" for rent, m in bill.even)
+    return spans.owning(
+        buy=prices.buy, keep=prices.keep, rents=rents, crossings=[m for _, m in bill.even], unit=prices.currency,
+        what=f"money spent over the months by renting and by owning; buying is cheaper after: {told}",
+    )  # fmt: skip
 
 
 def _by_family(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
@@ -105,33 +128,3 @@ def _strangers(stored: StoredRun) -> list[str]:
         if (m.config, m.metric) not in expected and m.metric != "conditions":
             found.setdefault(m.metric, m)
     return sorted(found)
-
-
-def bullet(v: Verdict) -> Markup:
-    """The value of a verdict against its limit as a small bar; nothing for exact limits."""
-    if v.value is None or v.limit_value is None or v.bound == "equal" or v.limit_value <= 0:
-        return Markup("")
-    low, high = v.low if v.low is not None else v.value, v.high if v.high is not None else v.value
-    return charts.bullet(
-        low=low, value=v.value, high=high, limit=v.limit_value, bound=v.bound, status=v.status, unit=v.limit_unit
-    )
-
-
-@functools.cache
-def template(name: str) -> Any:
-    """A page's template, with the style sheet and the words that all pages share."""
-    environment = Environment(
-        loader=FileSystemLoader(FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals |= {
-        "style": Markup((FOLDER / "page.css").read_text(encoding="utf-8")), "symbols": SYMBOLS, "words": WORDS,
-        "meaning": MEANING, "bullet": bullet, "CARDS": CARDS, "GROUPS": GROUPS, "ROWS": ROWS,
-        "quantity": quantities.quantity, "percent": quantities.percent, "duration": quantities.duration,
-        "params_text": findings.params_text, "limit_text": findings.limit_text, "value_text": findings.value_text,
-        "noise_text": findings.noise_text,
-    }  # fmt: skip
-    return environment.get_template(name)

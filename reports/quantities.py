@@ -106,6 +106,15 @@ def percent(share: float | None) -> str:
     return f"{text.removesuffix('.0')} %"
 
 
+def share(value: float) -> str:
+    """A share as a percentage without a sign.
+
+    >>> share(0.52), share(0.163)
+    ('52 %', '16.3 %')
+    """
+    return percent(value).lstrip("+")
+
+
 def duration(seconds: float) -> str:
     """Seconds as people say them.
 

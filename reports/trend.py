@@ -24,9 +24,9 @@ from reports import charts
 from reports.archive import Night, Series, nights
 from reports.changepoints import change_points
 from reports.comparison import Key
-from reports.page import template
 from reports.quantities import percent, quantity
 from reports.runs import RunError
+from reports.templates import template
 
 ROWS = 40
 PANELS = 60

@@ -24,7 +24,7 @@ from benchmarks.spec import to_place
 from clusters.cluster import Cluster
 from clusters.loader import ClusterError, check_metrics, check_settings, load
 from reports import page, runs
-from reports.comparison import pack
+from reports.before import BASELINE, keep
 from reports.culprits import told
 from suites import continuation, knownbad, nightly, overhead, places, search, storageplace
 from suites.allocation import OF_SLURM, Allocation, Say, Wish, hold
@@ -109,7 +109,7 @@ class Campaign:
         places.keep(options, folder, stored)
         left_out = _left_out(plan, options, selected)
         if baseline is not None:
-            folder.event("baseline", run=options.baseline, values=pack(baseline))
+            folder.event(BASELINE, **keep(options.baseline, baseline))
         folder.event("selected", tests=list(selected), all=not left_out, left_out=left_out)
         return campaign
 

@@ -17,7 +17,6 @@ from benchmarks.measurement import Verdict
 from clusters.cluster import Cluster
 from clusters.loader import load
 from reports import runs
-from reports.comparison import Baseline
 from reports.culprits import SUSPECTS
 from suites import storageplace
 from suites.controller import UNFINISHED, settled
@@ -25,7 +24,7 @@ from suites.options import Options, UsageError
 from suites.plan import Plan
 
 
-def baseline(options: Options, stored: runs.StoredRun | None) -> Baseline | None:
+def baseline(options: Options, stored: runs.StoredRun | None) -> runs.StoredRun | None:
     """What the run is held against: chosen once, and never the run itself."""
     if not options.baseline:
         return None
@@ -34,7 +33,7 @@ def baseline(options: Options, stored: runs.StoredRun | None) -> Baseline | None
         raise UsageError(f"{stored.folder} has its baseline already: leave --baseline away, or start a new run")
     if stored is not None and stored.run.id == earlier.run.id:
         raise UsageError(f"{stored.folder} cannot be its own baseline: name an earlier run")
-    return earlier.as_baseline()
+    return earlier
 
 
 def as_before(options: Options, stored: runs.StoredRun | None) -> Options:

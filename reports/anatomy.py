@@ -1,0 +1,150 @@
+"""Where the time of steps, pipelines and saves went: panels from what benchmarks noted beside their numbers.
+
+    panels(stored)["training"]      # step-time breakdown, pipeline timeline, time by rank
+
+Only what was recorded is drawn; `absent` says what was not, so that nobody looks for it. Nothing is judged here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.measurement import Expected, Measurement
+from reports import spans
+from reports.drawing import Line, Panel
+from reports.quantities import param, quantity, share
+from reports.runs import StoredRun
+from reports.statistics import median
+
+SPLIT, TIMELINE = "split", "timeline"  # notes of training.step.time
+ORDER = ("busy", "waiting", "optimizer", "data", "report", "other")
+SAVES = 6  # saves and loads that are drawn
+SLOTS = 4000  # of one pipeline; more would be no picture
+
+
+@dataclass(kw_only=True)
+class Anatomy:
+    """Panels of a family, and what was not recorded for it."""
+
+    panels: list[Panel] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
+
+
+def anatomies(stored: StoredRun) -> Mapping[str, Anatomy]:
+    """Family -> its panels; families without any of this are not there."""
+    found: dict[str, Anatomy] = defaultdict(Anatomy)
+    latest = dict(_latest(stored))
+    steps = [(e, m) for e, m in latest.values() if e.metric == "training.step.time"]
+    if steps:
+        _steps(found["training"], steps, {e.config: m for e, m in latest.values() if e.metric == "training.bubble"})
+    saves = [(e, m) for e, m in latest.values() if e.metric in ("checkpoint.save.time", "checkpoint.load.time")]
+    if saves:
+        _saves(found["checkpoint"], saves)
+    return found
+
+
+def _latest(stored: StoredRun) -> Iterator[tuple[tuple[str, str, str], tuple[Expected, Measurement]]]:
+    """The last sound record of each number of one unit, in the order in which they were expected."""
+    for e in stored.run.expected:
+        attempts = stored.evidence.attempts(e) if e.per == "world" else []
+        if attempts and not attempts[-1].problem:
+            number = attempts[-1].number
+            for m in stored.evidence.by_key[e.config, e.key]:
+                if m.attempt == number:
+                    yield (e.config, *e.key), (e, m)
+
+
+def _steps(made: Anatomy, steps: Sequence[tuple[Expected, Measurement]], bubbles: Mapping[str, Measurement]) -> None:
+    split = [(e, m) for e, m in steps if isinstance(m.notes.get(SPLIT), dict)]
+    if split:
+        made.panels.append(_breakdown(split))
+    else:
+        made.absent.append("no run of the training benchmark noted where a step's time went")
+    for e, m in steps:
+        if rows := _slots(m.notes.get(TIMELINE)):
+            made.panels.append(_pipeline(e, rows, bubbles.get(e.config)))
+        elif e.config in bubbles:
+            made.absent.append(f"{_words(e)}: the pipeline's schedule was not noted, so it is not drawn")
+        if times := m.columns.get("median_s"):
+            made.panels.append(_by_rank(e, times, [(median(m.samples), "step")], "step time by rank"))
+
+
+def _breakdown(steps: Sequence[tuple[Expected, Measurement]]) -> Panel:
+    bars = []
+    for e, m in steps:
+        parts = sorted(m.notes[SPLIT].items(), key=lambda part: (ORDER + (part[0],)).index(part[0]))
+        seconds = quantity(median(m.samples), "s")
+        bars.append((f"{_words(e)} · {seconds} a step", [(name, float(share)) for name, share in parts]))
+    names = list(dict.fromkeys(name for _, parts in bars for name, _ in parts))
+    told = "; ".join(f"{title}: " + ", ".join(f"{name} {share(part)}" for name, part in parts) for title, parts in bars)
+    return Panel(
+        title="step-time breakdown",
+        detail="shares of all ranks' time; busy is work within the passes, waiting is what is left of them",
+        chart=spans.shares(bars, what=f"where the time of a step goes: {told}"),
+        wide=True,
+        legend=spans.legend(names),
+    )
+
+
+def _slots(noted: Any) -> list[tuple[int, str, int, int, float, float]]:
+    """The schedule's slots as they were noted; empty where they were not, or are no slots."""
+    if not isinstance(noted, list) or len(noted) > SLOTS:
+        return []
+    try:
+        rows = [(int(r), str(k), int(s), int(i), float(b), float(e)) for r, k, s, i, b, e in noted]
+    except (TypeError, ValueError):
+        return []
+    sane = all(0 <= r < 4096 and k in spans.KINDS and 0 <= begin <= end < 1e9 for r, k, _, _, begin, end in rows)
+    return rows if sane else []
+
+
+def _pipeline(
+    e: Expected, rows: Sequence[tuple[int, str, int, int, float, float]], bubble: Measurement | None
+) -> Panel:
+    measured = ""
+    if bubble is not None and bubble.samples:
+        measured = f" · bubble measured {share(median(bubble.samples))}"
+        if isinstance(predicted := bubble.notes.get("predicted"), int | float):
+            measured += f", predicted {share(predicted)}"
+    num_ranks, micro = 1 + max(row[0] for row in rows), 1 + max(row[3] for row in rows)
+    return Panel(
+        title="pipeline timeline",
+        detail=f"{_words(e)} · the schedule played with this run's own costs of each stage{measured}",
+        chart=spans.slots(rows, what=f"schedule of {num_ranks} pipeline ranks and {micro} micro-batches{measured}"),
+        wide=True,
+        legend=spans.slot_legend(sorted({row[1] for row in rows})),
+    )
+
+
+def _saves(made: Anatomy, saves: Sequence[tuple[Expected, Measurement]]) -> None:
+    for e, m in saves[:SAVES]:
+        name = e.metric.removeprefix("checkpoint.").removesuffix(".time")
+        times = m.columns.get("rank_s")
+        if not times:
+            made.absent.append(f"{name} {_words(e)}: the ranks' own times were not recorded")
+            continue
+        whole = "whole" if name == "save" else "all"
+        made.panels.append(_by_rank(e, times, [(median(m.samples), whole)], f"{name} timeline by rank"))
+
+
+def _by_rank(e: Expected, times: Sequence[Any], marks: Sequence[tuple[float, str]], title: str) -> Panel:
+    """All ranks begin together, after a barrier: begins are not recorded one by one."""
+    values = [float(t) for t in times]
+    lines = [Line(value, f"{name} {quantity(value, 's')}") for value, name in marks]
+    slowest = max(range(len(values)), key=lambda i: values[i])
+    ahead = values[slowest] / median(values) - 1
+    told = f"slowest rank {slowest} with {quantity(values[slowest], 's')}, {share(ahead)} above the median rank"
+    return Panel(
+        title=title,
+        detail=f"{_words(e)} · median of the repetitions, all begin together · {told}",
+        chart=spans.ranks(values, lines, what=f"{title} of {len(values)} ranks: {told}"),
+        wide=True,
+    )
+
+
+def _words(e: Expected) -> str:
+    shown = sorted(e.params.items(), key=lambda item: (item[0] != "bytes", item[0]))
+    return " · ".join(param(name, value) for name, value in shown)
