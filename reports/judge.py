@@ -27,6 +27,8 @@ from reports.references import References
 EXIT_CODES = {"ACCEPTED": 0, "REJECTED": 1, "INCOMPLETE": 3, "CONDITIONAL": 6}
 UNSOUND = ("missing", "error", "impossible")  # measuring went wrong: it counts, whatever the limit
 GRAVITY = ("error", "missing", "impossible", "fail", "noisy", "waived", "no_baseline", "not_applicable", "pass")
+PROJECTED = "projected"  # a param of numbers that were worked out for more nodes than were measured
+PASSES_NOTHING = "a projection may fail a cluster and never passes one: measure on all its nodes"
 LISTED_UNITS = 50  # failing units kept in a verdict's evidence; their number always is
 
 Again = Callable[[Expected], str]
@@ -153,6 +155,8 @@ class _Judging:
         latest, earlier = attempts[-1], attempts[:-1]
         if latest.problem:
             return [self._plain(e, *latest.problem, history=self._history(e, limits, earlier))]
+        if e.params.get(PROJECTED) and not limits:
+            return [self._plain(e, "missing", f"PROJECTED, and {PASSES_NOTHING}")]
         return [self._limited(e, limit, latest, earlier) for limit in limits]
 
     def idle_limits(self) -> list[Verdict]:
@@ -178,6 +182,10 @@ class _Judging:
     def _limited(self, e: Expected, limit: Limit, latest: Attempt, earlier: Sequence[Attempt]) -> Verdict:
         """The verdict of one limit on the latest attempt, with what earlier ones came to."""
         fields = self._compare(e, limit, latest)
+        if e.params.get(PROJECTED):
+            fields["reason"] = f"PROJECTED: {fields['reason']}"
+            if fields["status"] in ("pass", "waived"):
+                fields |= {"status": "missing", "reason": f"{fields['reason']}; {PASSES_NOTHING}"}
         history = self._history(e, [limit], earlier)
         return self._verdict(e, fields, history, **_of_limit(limit))
 

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.storage.lustre import LustreError, evidence, inactive, parse_df, parse_getstripe, target_problems
+from benchmarks.storage.lustre import (
+    LustreError,
+    evidence,
+    inactive,
+    parse_df,
+    parse_getstripe,
+    target_problems,
+    targets_of,
+)
 
 PLAIN = """\
 checkpoint
@@ -84,9 +92,9 @@ def test_the_targets_are_those_that_hold_data():
 
 
 def test_a_full_target_is_named_although_the_file_system_has_space():
-    found = target_problems(DF, bytes_needed=3 * 10**9)
-    assert len(found) == 1
-    assert "OST 16 is 97% full with 10.2 GB free" in found[0]
+    uneven, full = target_problems(DF, bytes_needed=3 * 10**9)
+    assert "OSTs are filled unevenly" in uneven
+    assert "OST 16 is 97% full with 10.2 GB free" in full
     assert any("OST 17" in p for p in target_problems(DF, bytes_needed=3 * 300 * 10**9))
 
 
@@ -98,8 +106,9 @@ def test_a_target_that_is_gone_is_named():
 
 def test_evidence_counts_objects_per_target():
     answers = {"getstripe": PLAIN, "df": GONE}
-    seen = evidence(Path("/scratch"), [Path("a"), Path("b")], ask=lambda words: answers[words[0]])
+    seen = evidence(Path("/scratch"), {Path("a"): 4000, Path("b"): 800}, ask=lambda words: answers[words[0]])
     assert seen["objects_per_ost"] == {3: 2, 5: 2, 43: 2, 57: 2}
+    assert seen["bytes_per_ost"] == {3: 1200, 5: 1200, 43: 1200, 57: 1200}
     assert (seen["stripe_counts"], seen["stripe_sizes"], seen["osts"], seen["osts_used"]) == ([4], [2**20], 3, 4)
     assert seen["osts_inactive"] == ["scratch-OST0012"]
     assert seen["ost_fill_max"] == pytest.approx(0.971, abs=1e-3)
@@ -107,4 +116,30 @@ def test_evidence_counts_objects_per_target():
 
 def test_without_the_tools_the_reason_is_kept(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert "install the Lustre client's tools" in evidence(Path("/scratch"), [Path("a")])["lustre_error"]
+    assert "install the Lustre client's tools" in evidence(Path("/scratch"), {Path("a"): 1})["lustre_error"]
+
+
+IN_YAML = """
+lmm_stripe_count:  2
+lmm_stripe_size:   4194304
+lmm_pattern:       raid0
+lmm_layout_gen:    0
+lmm_stripe_offset: 7
+lmm_pool:          flash
+lmm_objects:
+      - l_ost_idx: 7
+        l_fid:     0x100070000:0x2a5:0x0
+      - l_ost_idx: 3
+        l_fid:     0x100030000:0x2a8:0x0
+"""
+
+
+def test_the_yaml_form_is_read_too():
+    striping = parse_getstripe(IN_YAML)
+    assert (striping.stripe_size, striping.targets, striping.pool) == (4 * 2**20, (7, 3), "flash")
+
+
+def test_the_targets_of_a_ranks_files_are_named():
+    answers = {"a": PLAIN, "b": IN_YAML}
+    assert targets_of([Path("a"), Path("b")], ask=lambda words: answers[words[1]]) == "OST 3, 5, 7, 43, 57"
+    assert targets_of([Path("a")], ask=lambda _: "nothing") == targets_of([]) == ""

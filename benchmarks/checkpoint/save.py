@@ -48,6 +48,11 @@ class Saved:
     stall_s: float  # until the slowest rank could have trained on; 0 where the save is not asynchronous
     extra_bytes: int | None  # memory of the rank that took most, on top of the state; None where unknown
 
+    @property
+    def slowest_rank(self) -> int:
+        """Whom everybody waited for."""
+        return max(range(len(self.rank_seconds)), key=self.rank_seconds.__getitem__)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:

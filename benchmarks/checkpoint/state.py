@@ -43,9 +43,18 @@ class State:
 
     @classmethod
     def allocate(cls, shape: Shape, layout: Layout, contents: str, world: World, *, shift: int = 0) -> State:
-        """Zeroed memory for this rank's parts; with `shift`, for those of the rank that far after it."""
+        """Zeroed memory for this rank's parts; with `shift`, for those of the rank that far after it.
+
+        Where `layout` has more ranks than the world, only what the ranks that are there save: plain tensors, since
+        nobody holds the rest of the whole ones.
+        """
         shards = rank_shards(shape, layout, (world.rank + shift) % world.size, contents)
+        if layout.ranks > world.size:
+            shards = tuple(shard for shard in shards if shard.saved_here)
         tensors = [torch.zeros(s.shape, dtype=DTYPES[s.dtype], device=world.device) for s in shards]
+        if layout.ranks > world.size:
+            alone = {shard.part: tensor for shard, tensor in zip(shards, tensors, strict=True)}
+            return cls(shards=shards, tensors=tensors, by_name=alone)
         mesh = stage_mesh(layout, world, shift=shift)
         by_name = {
             shard.name: _distributed(shard, tensor, mesh) if shard.sharded else tensor

@@ -13,13 +13,14 @@ import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 TIMEOUT_S = 60.0
 FULL = 0.95
+IMBALANCE = 0.17  # qos_threshold_rr's default: beyond it new files are no longer given out in turn
 
 Ask = Callable[[tuple[str, ...]], str]
 
@@ -93,8 +94,20 @@ def inactive(text: str) -> list[str]:
     )
 
 
-def evidence(folder: Path, files: Iterable[Path], ask: Ask = ask_lfs) -> dict[str, Any]:
-    """Stripes of `files` and state of the OSTs under `folder`, as plain values; {"lustre_error": why} where unknown."""
+def targets_of(files: Iterable[Path], ask: Ask = ask_lfs) -> str:
+    """The OSTs that hold `files`, in words: "OST 3, 7"; "" where Lustre does not tell."""
+    try:
+        found = {index for path in files for index in parse_getstripe(ask(("getstripe", str(path)))).targets}
+    except LustreError:
+        return ""
+    return f"OST {', '.join(map(str, sorted(found)))}" if found else ""
+
+
+def evidence(folder: Path, files: Mapping[Path, int], ask: Ask = ask_lfs) -> dict[str, Any]:
+    """Stripes of `files` (with their bytes) and state of the OSTs under `folder`, as plain values.
+
+    Each file's bytes are shared out evenly over its objects. {"lustre_error": why} where unknown.
+    """
     try:
         stripings = [parse_getstripe(ask(("getstripe", str(path)))) for path in files]
         df = ask(("df", str(folder)))
@@ -102,12 +115,16 @@ def evidence(folder: Path, files: Iterable[Path], ask: Ask = ask_lfs) -> dict[st
         return {"lustre_error": str(error)}
     targets = parse_df(df)
     objects = Counter(index for striping in stripings for index in striping.targets)
+    of_targets: Counter[int] = Counter()
+    for striping, size in zip(stripings, files.values(), strict=True):
+        of_targets.update({index: size // len(striping.targets) for index in striping.targets})
     fills = sorted(target.fill for target in targets)
     return {
         "stripe_counts": sorted({len(s.targets) for s in stripings}),
         "stripe_sizes": sorted({s.stripe_size for s in stripings}),
         "pools": sorted({s.pool for s in stripings if s.pool}),
         "osts": len(targets), "osts_used": len(objects), "objects_per_ost": dict(sorted(objects.items())),
+        "bytes_per_ost": dict(sorted(of_targets.items())),
         "ost_fill_min": fills[0] if fills else None, "ost_fill_max": fills[-1] if fills else None,
         "osts_inactive": inactive(df),
     }  # fmt: skip
@@ -119,6 +136,12 @@ def target_problems(text: str, *, bytes_needed: int) -> list[str]:
     found = [f"{name} is inactive: data on it cannot be reached" for name in inactive(text)]
     if not targets:
         return [*found, "lfs df shows no OST"]
+    fills = [target.fill for target in targets]
+    if max(fills) - min(fills) > IMBALANCE:
+        found.append(
+            f"OSTs are filled unevenly, {min(fills):.0%} to {max(fills):.0%}: Lustre then gives new files to the "
+            "emptiest few, which all ranks share; migrate files (lfs migrate)"
+        )
     share = bytes_needed / len(targets)
     short = [target for target in targets if target.fill >= FULL or target.free_bytes < share]
     return found + [
