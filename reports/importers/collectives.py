@@ -1,7 +1,8 @@
 """Collectives as other tools print them, under our names: operations, dtypes, factors, params, metrics.
 
 Factors (bus bandwidth = size / time x factor) as nccl-tests defines them, n ranks: all_reduce 2(n-1)/n;
-all_gather, reduce_scatter, all_to_all, gather, scatter (n-1)/n; broadcast, reduce, send_recv 1.
+all_gather, reduce_scatter, all_to_all, alltoallv, gather, scatter (n-1)/n; broadcast, reduce, send_recv 1; hypercube 1,
+since its algorithm bandwidth already counts (n-1)/n of the size.
 
 >>> factor("all_reduce", 8)
 1.75
@@ -24,19 +25,37 @@ DTYPES = {
     "int32": "int32", "uint32": "uint32", "int64": "int64", "uint64": "uint64", "f8e4m3": "fp8_e4m3",
     "f8e5m2": "fp8_e5m2", "fp8_e4m3": "fp8_e4m3", "fp8_e5m2": "fp8_e5m2",
 }  # fmt: skip
+PROGRAMS: dict[str, tuple[str, dict[str, Scalar]]] = {
+    # programs of nccl-tests that do one of OPS in a way of their own: the operation, and the param that tells so
+    "alltoallv": ("all_to_all", {"uneven": "alltoallv"}),  # shares of its own, not those of our uneven sweep
+    "hypercube": ("all_gather", {"algorithm": "hypercube"}),  # an all_gather by send and receive along a cube's edges
+}
 CHOICE_OF_PLACE = ("all_gather", "reduce_scatter")  # elsewhere ours is in place; there it is the other way round
 LATENCY_BYTES = 64 << 10  # up to this size the time is a latency metric too, as in our own sweep
 
 
 def operation(name: str) -> str:
-    """Our name of an operation, "" for one we have none for."""
+    """Our name of an operation or one of PROGRAMS, "" for one we have none for."""
     known = ALIASES.get(name, name)
-    return known if known in OPS else ""
+    return known if known in (*OPS, *PROGRAMS) else ""
+
+
+def ours(name: str) -> tuple[str, dict[str, Scalar]]:
+    """Our operation behind a name that `operation` gave, and the params that its numbers have besides."""
+    return PROGRAMS.get(name, (name, {}))
+
+
+def sent_share(op: str, ranks: int) -> float:
+    """Algorithm bandwidth x time over the printed size: the hypercube counts only what a rank receives.
+
+    Source: nccl-tests, src/hypercube.cu.
+    """
+    return (ranks - 1) / ranks if op == "hypercube" else 1.0
 
 
 def factor(op: str, ranks: int) -> float:
     """Bus bandwidth over algorithm bandwidth."""
-    if op in ("broadcast", "reduce", "send_recv"):
+    if op in ("broadcast", "reduce", "send_recv", "hypercube"):
         return 1.0
     return (2 if op == "all_reduce" else 1) * (ranks - 1) / ranks
 

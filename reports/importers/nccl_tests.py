@@ -15,7 +15,7 @@ import re
 
 from benchmarks.measurement import Scalar
 from reports.importers import nccl_tests_json
-from reports.importers.collectives import DTYPES, Sweep, factor, operation, place_params
+from reports.importers.collectives import DTYPES, Sweep, factor, operation, ours, place_params, sent_share
 from reports.importers.figures import Figure, agree
 from reports.importers.nccl_tests_table import Cell, Row, Table, is_head
 from reports.importers.source import LIBRARY, Asked, Findings, Imported, Source
@@ -126,7 +126,8 @@ def _finish(table: Table, findings: Findings, asked: Asked) -> None:
     if not table.op:
         findings.unreadable(where, "the table does not say which operation it is: --op NAME does")
         return
-    sweep = Sweep(op=table.op, ranks=ranks, notes={"tool": "nccl-tests", "version": table.version, "statistic": "mean"})
+    op, further = ours(table.op)
+    sweep = Sweep(op=op, ranks=ranks, notes={"tool": "nccl-tests", "version": table.version, "statistic": "mean"})
     for row in table.rows:
         for cell in row.cells:
             if _sound(table, row, cell, ranks, findings, asked):
@@ -135,7 +136,7 @@ def _finish(table: Table, findings: Findings, asked: Asked) -> None:
                     "bytes": row.size,
                     "dtype": DTYPES.get(row.dtype, row.dtype),
                 }
-                params |= place_params(table.op, cell.in_place) | row.choices
+                params |= place_params(op, cell.in_place) | row.choices | further
                 sweep.add(
                     params, times_s=[] if table.cpu_time else [cell.time.value * 1e-6],
                     busbw=[cell.busbw.value * 1e9], wrong=cell.wrong, line=row.line,
@@ -158,7 +159,7 @@ def _sound(table: Table, row: Row, cell: Cell, ranks: int, findings: Findings, a
     if cell.time.value == 0:
         findings.wrong(row.line, f"{where}: it took no time")
         return False
-    rate = row.size / cell.time.value * 1e-3  # GB/s
+    rate = row.size / cell.time.value * 1e-3 * sent_share(table.op, ranks)  # GB/s
     if not table.cpu_time and not agree(cell.algbw, rate, rate * cell.time.ulp / cell.time.value):
         findings.wrong(row.line, f"{where}: algbw {cell.algbw.value:g} GB/s, but size / time is {rate:.4g} GB/s")
     share = factor(table.op, ranks)

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from benchmarks.measurement import Scalar
-from reports.importers.collectives import DTYPES, Sweep, factor, operation, place_params
+from reports.importers.collectives import DTYPES, Sweep, factor, operation, ours, place_params, sent_share
 from reports.importers.figures import Figure, agree
 from reports.importers.source import Asked, Findings, Imported, Source
 
@@ -38,9 +38,9 @@ def read(source: Source, asked: Asked) -> Imported:
         findings.unreadable(0, f"{ranks} ranks: nothing was communicated; was it built with MPI=1?")
     if op and ranks >= 2:
         notes = {"tool": "nccl-tests", "nccl": report.get("nccl_version"), "statistic": "mean"}
-        sweep = Sweep(op=op, ranks=ranks, notes=notes)
+        sweep = Sweep(op=ours(op)[0], ranks=ranks, notes=notes)
         for number, row in enumerate(report["results"]):
-            _row(sweep, row, number, findings, asked)
+            _row(sweep, op, row, number, findings, asked)
         findings.measurements.extend(sweep.measurements())
         hosts = {str(device.get("hostname", "")) for device in _devices(report)}
         findings.nodes, findings.backend = len(hosts - {""}), "nccl"
@@ -78,7 +78,7 @@ def _devices(report: dict[str, Any]) -> list[dict[str, Any]]:
     return devices
 
 
-def _row(sweep: Sweep, row: Any, number: int, findings: Findings, asked: Asked) -> None:
+def _row(sweep: Sweep, op: str, row: Any, number: int, findings: Findings, asked: Asked) -> None:
     where = f"result {number + 1}"
     size, dtype = (row.get("size"), row.get("type")) if isinstance(row, dict) else (None, None)
     if not isinstance(size, int) or not isinstance(dtype, str) or not 0 <= size < 1 << 63:
@@ -89,15 +89,16 @@ def _row(sweep: Sweep, row: Any, number: int, findings: Findings, asked: Asked) 
         findings.unreadable(0, f"{where} ({size} B) has no numbers")
     for name, in_place in halves:
         params: dict[str, Scalar] = {"group": "world", "bytes": size, "dtype": DTYPES.get(dtype, dtype)}
-        params |= place_params(sweep.op, in_place)
+        params |= place_params(sweep.op, in_place) | ours(op)[1]
         if row.get("redop") not in ("sum", "none", None):
             params["redop"] = str(row["redop"])
-        _half(sweep, params, row[name], row.get(f"{name}_per_iter"), f"{where} ({size} B {name})", findings, asked)
+        _half(sweep, op, params, row[name], row.get(f"{name}_per_iter"), f"{where} ({size} B {name})", findings, asked)
 
 
 def _half(
-    sweep: Sweep, params: dict[str, Scalar], half: Any, iterations: Any, where: str, findings: Findings, asked: Asked
-) -> None:
+    sweep: Sweep, op: str, params: dict[str, Scalar], half: Any, iterations: Any, where: str, findings: Findings,
+    asked: Asked,
+) -> None:  # fmt: skip
     try:
         time, algbw, busbw = (
             Figure(float(half[key]), PRINTED) for key in ("time" if "time" in half else "cpu_time", "alg_bw", "bus_bw")
@@ -112,13 +113,13 @@ def _half(
     if not all(figure.sound for figure in (time, algbw, busbw)) or not all(t > 0 for t in each):
         findings.wrong(0, f"{where}: a time or bandwidth is negative or no number")
         return
-    size, share = float(params["bytes"]), factor(sweep.op, sweep.ranks)
+    size, share, sent = float(params["bytes"]), factor(op, sweep.ranks), sent_share(op, sweep.ranks)
     if size == 0:
         return
     if time.value == 0:
         findings.wrong(0, f"{where}: it took no time")
         return
-    rate = size / time.value * 1e-3
+    rate = size / time.value * 1e-3 * sent
     if "time" in half and not agree(algbw, rate, rate * time.ulp / time.value):
         findings.wrong(0, f"{where}: alg_bw {algbw.value:g} GB/s, but size / time is {rate:.6g} GB/s")
     if not agree(busbw, algbw.value * share, algbw.ulp * share):
@@ -128,7 +129,7 @@ def _half(
     if asked.line_rate and busbw.value * 1e9 > asked.line_rate:
         findings.wrong(0, f"{where}: bus_bw {busbw.value:g} GB/s is above the line rate")
     times = [t * 1e-6 for t in each] or ([time.value * 1e-6] if "time" in half else [])
-    rates = [size / t * share for t in times] if each else [busbw.value * 1e9]
+    rates = [size / t * sent * share for t in times] if each else [busbw.value * 1e9]
     sweep.add(params, times_s=times, busbw=rates, wrong=wrong, line=0)
 
 

@@ -1,7 +1,8 @@
-"""perftest: ib_write_bw, ib_read_bw, ib_send_bw and their _lat, as their client or server prints them.
+"""perftest: ib_write_bw, ib_read_bw, ib_send_bw and their _lat: the table of client or server, or --out_json.
 
 The bandwidth [MB/sec] of perftest is 2^20 bytes a second, [Gb/sec] is 1e9 bits; the latency is half a round
-trip, its `typical` the median. The message rate beside a bandwidth must say the same.
+trip, its `typical` the median; the 99th percentile is a number of its own. The message rate beside a bandwidth must
+say the same.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from benchmarks.measurement import Metric, Scalar, Subject
+from reports.importers import perftest_json
 from reports.importers.figures import Figure, agree, whole
 from reports.importers.source import Asked, Findings, Imported, Source
 
@@ -26,6 +28,7 @@ FAILURE = re.compile(
     r"(?i)couldn't|unable to|failed|failure|error|cannot|did not detect|no such device|problems with warm up"
 )
 RATES = {"MB/sec": 2.0**20, "MiB/sec": 2.0**20, "Gb/sec": 1e9 / 8}
+GPU_MEMORY = re.compile(r"(?i)cuda|rocm")
 RULE = re.compile(r"^-{20,}$")
 
 
@@ -48,6 +51,9 @@ class Run:
 def read(source: Source, asked: Asked) -> Imported:
     """Measurements of every run of a file."""
     findings, run = Findings(), Run()
+    if source.text.lstrip()[:1] == "{":
+        _report(source.text, findings, asked)
+        return findings.imported("perftest", source)
     for number, line in source.lines():
         run = _line(run, findings, number, line, asked)
     if run.columns:
@@ -59,14 +65,37 @@ def read(source: Source, asked: Asked) -> Imported:
     return findings.imported("perftest", source)
 
 
+def _report(text: str, findings: Findings, asked: Asked) -> None:
+    """The one result of a JSON report."""
+    try:
+        report = perftest_json.parse(text)
+        settings, results = report.get("test_info", {}), report.get("results", {})
+        title = TITLE.match(settings.get("test", "").replace("_", " ").replace("RDMA ", "RDMA_"))
+        if not title or not results:
+            raise ValueError("the report names no test of perftest, or has no results")
+        fields = perftest_json.columns(results)
+        qps = whole(settings.get("Number_of_qps", "1"))
+    except ValueError as error:
+        findings.unreadable(0, str(error))
+        return
+    run = _run(title, gpu=any(value == "ON" for key, value in settings.items() if GPU_MEMORY.search(key)))
+    run.device, run.link, run.qps = settings.get("Device", ""), settings.get("Link_type", ""), qps
+    _judge(run, findings, 0, fields, asked)
+
+
+def _run(title: re.Match[str], *, gpu: bool) -> Run:
+    """A run of the program that a title names."""
+    kind = {"BW": "bw", "Latency": "lat"}[title[3]]
+    verb = title[1].lower().replace("rdma_", "").split("_")[0]
+    return Run(program=f"ib_{verb}_{kind}", bidirectional="Bidirectional" in title[2], gpu=gpu)
+
+
 def _line(run: Run, findings: Findings, number: int, line: str, asked: Asked) -> Run:
     text = line.strip()
     if title := TITLE.match(line):
         if run.program and not run.rows:
             findings.unreadable(number, f"a second test starts before {run.program} printed a result")
-        kind = {"BW": "bw", "Latency": "lat"}[title[3]]
-        verb = title[1].lower().replace("rdma_", "").split("_")[0]
-        return Run(program=f"ib_{verb}_{kind}", bidirectional="Bidirectional" in title[2], gpu=run.gpu)
+        return _run(title, gpu=run.gpu)
     if run.columns and RULE.match(text):
         run.columns = ()
     elif run.columns and text[:1].isdigit():
@@ -106,6 +135,11 @@ def _row(run: Run, findings: Findings, number: int, text: str, asked: Asked) -> 
         findings.unreadable(number, str(error))
         return
     run.rows += 1
+    _judge(run, findings, number, fields, asked)
+
+
+def _judge(run: Run, findings: Findings, number: int, fields: dict[str, Figure], asked: Asked) -> None:
+    """The measurements of one row, where its figures can be."""
     if not all(figure.sound for figure in fields.values()):
         findings.wrong(number, "a number is negative or no number")
         return
@@ -117,7 +151,7 @@ def _row(run: Run, findings: Findings, number: int, text: str, asked: Asked) -> 
 
 def _params(run: Run, num_bytes: float) -> dict[str, Scalar]:
     params: dict[str, Scalar] = {"bytes": int(num_bytes), "tool": run.program}
-    named = {"qps": run.qps if run.qps != 1 else 0, "both_ways": run.bidirectional, "memory": "gpu" if run.gpu else ""}
+    named = {"qps": run.qps if run.qps != 1 else 0, "memory": "gpu" if run.gpu else ""}
     return params | {name: value for name, value in named.items() if value}
 
 
@@ -143,7 +177,8 @@ def _bandwidth(run: Run, findings: Findings, number: int, fields: dict[str, Figu
             findings.wrong(number, f"{num_bytes:.0f} B: {said}")
     if asked.line_rate and rate > asked.line_rate * (2 if run.bidirectional else 1):
         findings.wrong(number, f"{num_bytes:.0f} B: {rate / 1e9:.4g} GB/s is above the line rate")
-    metric = Metric(name="links.hardware.bandwidth", unit="B/s", better="higher", params=_params(run, num_bytes))
+    name = "links.hardware.both_ways.bandwidth" if run.bidirectional else "links.hardware.bandwidth"
+    metric = Metric(name=name, unit="B/s", better="higher", params=_params(run, num_bytes))
     notes = {"tool": "perftest", "line": number, "link": run.link, "statistic": "mean"}
     if peak and peak.value:
         notes["peak"] = peak.value * RATES[unit]
@@ -168,7 +203,6 @@ def _latency(run: Run, findings: Findings, number: int, fields: dict[str, Figure
     if typical.value == 0:
         findings.wrong(number, f"{size:.0f} B: it took no time")
         return
-    metric = Metric(name="links.hardware.latency", unit="s", better="lower", params=_params(run, size))
     notes = {
         "tool": "perftest",
         "line": number,
@@ -176,8 +210,11 @@ def _latency(run: Run, findings: Findings, number: int, fields: dict[str, Figure
         "statistic": "median" if "t_typical" in times else "mean",
     }
     notes |= {name.removeprefix("t_"): figure.value * 1e-6 for name, figure in times.items()}
-    findings.measurements.append(
-        metric.measured(
-            typical.value * 1e-6, subject=Subject(group="nic", nic=run.device), config="imported", notes=notes
-        )
-    )
+    told = {"links.hardware.latency": typical, "links.hardware.latency_p99": times.get("99% percentile")}
+    for name, figure in told.items():
+        if figure is not None:
+            metric = Metric(name=name, unit="s", better="lower", params=_params(run, size))
+            subject = Subject(group="nic", nic=run.device)
+            findings.measurements.append(
+                metric.measured(figure.value * 1e-6, subject=subject, config="imported", notes=notes)
+            )
