@@ -1,4 +1,4 @@
-"""Is the training state durable in time, and does exactly that come back?"""
+"""Is the training state durable in time, also for the tenth time in a row, and does exactly that come back?"""
 
 from __future__ import annotations
 
@@ -14,17 +14,34 @@ from suites.needs import needs
 # accepted of shared storage (published: 5 GiB/s written, Together).
 SLOWEST = 2.7e9
 FIELDS = tuple(field.name for field in dataclasses.fields(Checkpoint))
+IN_A_ROW = 10
 
 
 def state(cluster: Cluster) -> Checkpoint:
-    """The checkpoint of [checkpoint], whose keys are the spec's fields, and time enough for the bytes that it moves."""
-    chosen = {name: cluster.setting("checkpoint", name, getattr(Checkpoint, name)) for name in FIELDS}
-    spec = Checkpoint(**chosen)
+    """The checkpoint of [checkpoint], saved by every writer and loaded."""
+    return in_time(Checkpoint(**{**settings(cluster), "in_a_row": 0, "sustain_s": 0.0}), cluster)
+
+
+def in_a_row(cluster: Cluster) -> Checkpoint:
+    """The same bytes by plain writes, ten times in a row and for `sustain_s` at least."""
+    found = settings(cluster)
+    return in_time(Checkpoint(**{**found, "repetitions": 0, "in_a_row": found["in_a_row"] or IN_A_ROW}), cluster)
+
+
+def settings(cluster: Cluster) -> dict[str, Any]:
+    """[checkpoint], whose keys are the spec's fields; what the network carries follows from [network]."""
+    found = {name: cluster.setting("checkpoint", name, getattr(Checkpoint, name)) for name in FIELDS}
+    return {**found, "network_rate": found["network_rate"] or cluster.network.node_rate}
+
+
+def in_time(spec: Checkpoint, cluster: Cluster) -> Checkpoint:
+    """With time enough for the bytes that it moves and the seconds that it waits, unless the file says how much."""
     if "limit_s" in cluster.settings.get("checkpoint", {}):
         return spec
     place = Place(nodes=cluster.nodes, ranks_per_node=cluster.gpus_per_node or cluster.ranks_per_node)
     read = len(spec.writers) * spec.repetitions * spec.state_bytes(place)
-    return dataclasses.replace(spec, limit_s=spec.limit_s + (spec.bytes_written(place) + read) / SLOWEST)
+    waits = spec.sustain_s + spec.pause_s * (spec.repetitions + spec.in_a_row)
+    return dataclasses.replace(spec, limit_s=spec.limit_s + waits + (spec.bytes_written(place) + read) / SLOWEST)
 
 
 @needs(state)
@@ -43,3 +60,9 @@ def test_a_save_is_durable_in_time(verdicts: Any) -> None:
 def test_checkpoints_go_to_the_right_storage(verdicts: Any) -> None:
     """One file system of the expected sort on all nodes: never memory, NFS, or the root disk where a mount failed."""
     verdicts("checkpoint.directory.problems").must_pass()
+
+
+@needs(in_a_row, suites=("acceptance",))
+def test_the_tenth_save_is_as_fast_as_the_first(verdicts: Any) -> None:
+    """Saves in a row until no burst buffer hides the storage: their last third is what counts."""
+    verdicts("checkpoint.sustained.*").must_pass()
