@@ -26,6 +26,7 @@ from reports.statistics import Estimates, estimates
 from reports.units import IDENTITY, NUMBERS, Unit, identities, label, samples_of, units_of
 
 CONDITIONS = "conditions"  # metric of the per-node records that hold nothing but conditions
+NAMES, ROWS = {int, str}, {list, tuple}  # what a table's columns may hold
 COUNTED = ("world", "node", "neighbour", "nic")  # units that are told by their number: nobody knows their names before
 SHOWN = 8  # so many units are named in a reason; the rest is counted
 
@@ -163,9 +164,9 @@ def _record_problem(expected: Expected, m: Measurement) -> Problem | None:
     for name in IDENTITY[expected.per]:
         if len(m.columns.get(name, ())) != rows:
             return Problem("error", f"table column {name!r} has {len(m.columns.get(name, ()))} rows of {rows}")
-        if any(type(value) is not int and type(value) is not str for value in m.columns[name]):
+        if not NAMES.issuperset(map(type, m.columns[name])):
             return Problem("error", f"table column {name!r} holds something that names no {expected.per}")
-    if any(not isinstance(row, list | tuple) for row in m.columns["samples"]):
+    if not ROWS.issuperset(map(type, m.columns["samples"])):
         return Problem("error", "a row of the table's samples is no list")
     return None
 

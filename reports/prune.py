@@ -12,8 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from reports import pins, runs
-from reports.archive import INDEX
+from reports import index, pins, runs
 from reports.runs import RunError
 
 KEEP = 60
@@ -40,7 +39,7 @@ def remove(folders: Sequence[Path]) -> None:
     """Remove run folders and their index."""
     for folder in folders:
         shutil.rmtree(folder)
-        (folder.parent / INDEX / f"{folder.name}.npz").unlink(missing_ok=True)
+        index.path_of(folder).unlink(missing_ok=True)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

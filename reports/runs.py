@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from benchmarks.measurement import Environment, Event, Measurement, RecordError, Run, Verdict, decode
 from clusters import loader
@@ -42,6 +42,8 @@ FILES = (HEAD, CLUSTER, MEASUREMENTS, ENVIRONMENTS, EVENTS)
 CAMPAIGN = ("launch", "batch", "error", "selected", "interrupted", "resumed", "retest", "noisy", "ended")
 
 T = TypeVar("T")
+Kept = dict[Path, tuple[int, list[Any]]]
+"""file -> how many of its bytes were read, and the records in them"""
 
 
 class RunError(ValueError):
@@ -160,8 +162,10 @@ class StoredRun:
         return {e.node: e for e in sorted(self.environments, key=lambda e: e.launch)}
 
 
-def load(folder: str | Path) -> StoredRun:
-    """Read a run folder.
+def load(folder: str | Path, *, measurements: bool = True, kept: Kept | None = None) -> StoredRun:
+    """Read a run folder; without its measurements for what looks at everything else.
+
+    Who reads a growing run again and again gives the same dict as `kept`: then only new lines are decoded.
 
     Raises RunError for a folder that is none, is empty, was written by a newer version, or holds a line
     that does not read; and where the kept cluster file is not the one the run was started with.
@@ -173,9 +177,9 @@ def load(folder: str | Path) -> StoredRun:
         return StoredRun(
             run=run,
             cluster=_cluster(path, run),
-            measurements=_records(Measurement, path / MEASUREMENTS, warnings),
-            environments=_records(Environment, path / ENVIRONMENTS, warnings),
-            events=_records(Event, path / EVENTS, warnings),
+            measurements=_records(Measurement, path / MEASUREMENTS, warnings, kept) if measurements else (),
+            environments=_records(Environment, path / ENVIRONMENTS, warnings, kept),
+            events=_records(Event, path / EVENTS, warnings, kept),
             warnings=tuple(warnings),
             folder=path,
         )
@@ -235,22 +239,32 @@ def _cluster(path: Path, run: Run) -> Cluster:
         raise RunError(f"{error}; judge it with the version of this suite that measured it ({run.revision})") from None
 
 
-def _records(cls: type[T], path: Path, warnings: list[str]) -> tuple[T, ...]:
+def _records(cls: type[T], path: Path, warnings: list[str], kept: Kept | None = None) -> tuple[T, ...]:
     """The records of one file; a last line without its end is dropped with a warning."""
     if not path.is_file():
         return ()
-    lines = path.read_bytes().split(b"\n")
+    begin, records = (kept or {}).get(path, (0, []))
+    if path.stat().st_size < begin:  # cut back since: nothing of before holds
+        begin, records = 0, []
+    with path.open("rb") as file:
+        file.seek(begin)
+        text = file.read()
+    if kept is not None:
+        records = list(records)
+    lines = text.split(b"\n")
     if not lines[-1].strip():
         lines.pop()
-    records = []
-    for number, line in enumerate(lines, 1):
+    before = len(records)
+    for number, line in enumerate(lines, before + 1):
         try:
             records.append(decode(cls, line))
         except RecordError as error:
-            if number == len(lines) and _is_cut(line):
+            if number == before + len(lines) and _is_cut(line):
                 warnings.append(f"{path.name}: line {number} was cut short and is dropped ({len(line)} bytes)")
             else:
                 raise RunError(f"{path}:{number}: {error}; move that line out of the file and look at it") from None
+    if kept is not None and len(records) == before + len(lines) and text.endswith(b"\n"):
+        kept[path] = begin + len(text), records
     return tuple(records)
 
 

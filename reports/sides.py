@@ -9,8 +9,9 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
-from reports import runs
+from reports import index, runs
 from reports.bootstrap import FEW
 from reports.campaign import flat
 from reports.evidence import listed
@@ -36,14 +37,15 @@ class Side:
 
 def load_side(name: str) -> Side:
     """The runs of one side. RunError where one cannot be read or two have one id."""
-    sides = [Side.of(part, runs.load(part)) for part in name.split("+")]  # the records of one run at a time
-    ids = [side.runs[0].run.id for side in sides]
+    parts = name.split("+")
+    stored = [runs.load(part, measurements=False) for part in parts]
+    ids = [each.run.id for each in stored]
     if len(set(ids)) < len(ids):
         raise RunError(f"{name}: the same run twice ({listed(sorted(ids))}); repetitions are runs of their own")
     return Side(
         name=ids[0] if len(ids) == 1 else f"{ids[0]} and {len(ids) - 1} more",
-        runs=tuple(side.runs[0] for side in sides),
-        numbers=tuple(side.numbers[0] for side in sides),
+        runs=tuple(stored),
+        numbers=tuple(tuple(map(_light, index.numbers_of(Path(part)))) for part in parts),
     )
 
 

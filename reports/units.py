@@ -123,3 +123,13 @@ def label(per: str, identity: Identity) -> str:
 def identities(units: Iterable[Unit]) -> Sequence[Identity]:
     """What names each unit."""
     return units.identities if isinstance(units, Units) else [unit.identity for unit in units]
+
+
+def labels(units: Iterable[Unit]) -> Sequence[str]:
+    """The one name of each unit in every table."""
+    return units.labels if isinstance(units, Units) else [unit.label for unit in units]
+
+
+def nodes(units: Iterable[Unit]) -> Sequence[str]:
+    """The node of each unit, "" where it has none."""
+    return units.nodes if isinstance(units, Units) else [unit.node for unit in units]

@@ -23,7 +23,7 @@ from benchmarks.measurement import Config, Run, Verdict, now
 from benchmarks.spec import to_place
 from clusters.cluster import Cluster
 from clusters.loader import ClusterError, check_metrics, check_settings, load
-from reports import page, runs
+from reports import index, page, runs
 from reports.before import BASELINE, keep
 from reports.culprits import told
 from suites import continuation, knownbad, nightly, overhead, places, search, storageplace
@@ -73,6 +73,7 @@ class Campaign:
     trouble: str = ""  # why measuring stopped early, for the terminal
     _verdicts: list[Verdict] | None = None
     _final: runs.StoredRun | None = None
+    _kept: runs.Kept = field(default_factory=dict)  # of the run folder, so that judging decodes only what is new
 
     @classmethod
     def open(cls, options: Options, selected: Sequence[str], say: Say = lambda _: None) -> Campaign:
@@ -164,7 +165,7 @@ class Campaign:
 
     def stored(self) -> runs.StoredRun:
         """The run folder as anybody else would read it; once closed, it does not change and is read once."""
-        return self._final or runs.load(self.folder.path)
+        return self._final or runs.load(self.folder.path, kept=self._kept)
 
     def close(self, broken: Sequence[str]) -> None:
         """Write the end and the page; give the lock back. `broken` checks failed in their own code."""
@@ -179,6 +180,7 @@ class Campaign:
         try:
             self._final = self.stored()
             page.write(self._final, self.verdicts_once())
+            index.write(self._final, index.stamp_of(self.folder.path), self.verdicts_once())
         except OSError as error:
             self.trouble = self.trouble or f"cannot write the page: {error}"
         self.held.release()

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from benchmarks.measurement import Config, Event, Expected, Measurement, Metric, Run, Subject, encode
-from reports import archive, comparepage, page, runs, sides, trend
+from reports import archive, comparepage, index, page, runs, sides, trend
 from reports.compare import compare
 
 RANKS, NUMBERS, SAMPLES = 512, 192, 10
@@ -183,7 +183,7 @@ def test_trend(benchmark, tmp_path):
         run = dataclasses.replace(stored.run, id=folder.name, started_at=started)
         (folder / "run.json").write_text(encode(run) + "\n")
         each = dataclasses.replace(stored, run=run, folder=folder)
-        archive.write_index(each, root / archive.INDEX / f"{folder.name}.npz", archive.stamp_of(folder))
+        index.write(each, index.stamp_of(folder))
     begin = time.process_time()
     found = benchmark.pedantic(lambda: trend.trends(archive.nights(root), "gemm.flops", node="rank 7"), rounds=1)
     assert len(found) == 50

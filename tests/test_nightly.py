@@ -10,9 +10,10 @@ from datetime import date
 import pytest
 
 from clusters import loader
-from reports import archive, pins, proposals, prune, runs, trend
+from reports import archive, index, pins, proposals, prune, runs, trend
 from reports.commands import main
 from reports.nightly import nightly
+from reports.numbers import numbers
 from reports.runs import RunError
 from tests.made_up_nights import CLUSTER, rewrite_head, write
 
@@ -130,7 +131,7 @@ def test_nights_that_failed_do_not_become_the_measure(history):
 
 def test_the_index_can_be_thrown_away_and_follows_the_run(history):
     first = archive.nights(history)
-    files = sorted((history / archive.INDEX).glob("*.npz"))
+    files = sorted((history / index.FOLDER).glob("*.npz"))
     assert len(files) == len(first) == 12
     files[0].write_bytes(b"broken")
     shutil.rmtree(history / "night-011")
@@ -250,7 +251,7 @@ def test_prune_shows_first_and_keeps_baselines_and_the_newest(history, capsys):
     assert main(["prune", "--history", str(history), "--keep", "5", "--yes"]) == 0
     left = sorted(path.name for path in history.glob("night-*"))
     assert left == ["night-003", *(f"night-{i:03}" for i in range(7, 12))]
-    assert len(list((history / archive.INDEX).glob("*.npz"))) == 6
+    assert len(list((history / index.FOLDER).glob("*.npz"))) == 6
 
 
 def test_prune_leaves_what_it_cannot_read_and_what_is_no_run(history):
@@ -274,4 +275,36 @@ def test_two_nights_that_end_at_once_lose_nothing(history):
         children.append(child)
     assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
     assert len(archive.nights(history)) == 12
-    assert not list((history / archive.INDEX).glob("*.partial*"))
+    assert not list((history / index.FOLDER).glob("*.partial*"))
+
+
+def test_an_index_is_believed_only_while_the_run_is_as_it_was(history):
+    folder = write(history, 12)
+    first = index.of(folder)
+    assert index.read(folder, index.stamp_of(folder)).head == first.head
+    records = folder / "measurements.jsonl"
+    stat = records.stat()
+    records.write_text(records.read_text().replace('"samples":[7', '"samples":[3', 1))
+    os.utime(records, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # same size, same time: still not the same file
+    assert records.stat().st_size == stat.st_size
+    assert index.read(folder, index.stamp_of(folder)) is None
+    assert archive.read_night(folder).columns[0].min() < 0.6 * first.medians[0][:16].min()
+
+
+def test_numbers_from_the_index_are_those_of_the_run(history):
+    folder = write(history, 12)
+    plain = numbers(runs.load(folder))
+    for found in (index.numbers_of(folder), index.numbers_of(folder)):  # made, then read
+        assert [n.expected for n in found] == [n.expected for n in plain]
+        for a, b in zip(found, plain, strict=True):
+            assert (a.key, a.name, list(a.units)) == (b.key, b.name, list(b.units))
+            assert all((x == y).all() for x, y in zip(a.estimates, b.estimates, strict=True))
+
+
+def test_without_a_place_for_the_index_everything_still_works(history, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(index.np, "savez", full)
+    assert len(archive.nights(history)) == 12
+    assert not list((history / index.FOLDER).glob("*"))

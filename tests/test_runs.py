@@ -167,3 +167,22 @@ def test_what_a_config_died_of_is_read_from_the_events(tmp_path):
     verdicts = stored.verdicts(today=TODAY)
     assert [(v.status, v.reason) for v in verdicts] == [("error", "rank 1 on n1 died: SIGKILL")]
     assert stored.outcome(verdicts) == "INCOMPLETE"
+
+
+def test_a_growing_run_is_read_from_where_it_was_left(tmp_path):
+    folder = write(tmp_path)
+    file, kept = folder / "measurements.jsonl", {}
+    line = file.read_bytes()
+    assert load(folder, kept=kept).measurements == load(folder).measurements
+    file.write_bytes(line + line + line[:20])  # a line is being written
+    half = load(folder, kept=kept)
+    assert len(half.measurements) == 2 and "cut short" in half.warnings[0]
+    file.write_bytes(line * 2 + b"garbage\n")
+    assert all("cut short" in load(folder, kept=kept).warnings[0] for _ in range(2))
+    file.write_bytes(line * 2 + b"garbage\n" + line)
+    with pytest.raises(RunError, match=r"measurements.jsonl:3: "):
+        load(folder, kept=kept)
+    file.write_bytes(line * 3)
+    assert len(load(folder, kept=kept).measurements) == 3
+    file.write_bytes(line)  # cut back
+    assert load(folder, kept=kept).measurements == (GOOD,)
