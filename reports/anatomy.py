@@ -13,14 +13,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.measurement import Expected, Measurement
-from reports import spans
+from reports import charts, spans
 from reports.drawing import Line, Panel
 from reports.quantities import param, quantity, share
 from reports.runs import StoredRun
 from reports.statistics import median
 
 SPLIT, TIMELINE = "split", "timeline"  # notes of training.step.time
-ORDER = ("busy", "waiting", "optimizer", "data", "report", "other")
+PARTS = {  # of a step, in the order of a bar, and what they are called
+    "compute": "compute", "busy": "work in the passes", "tp": "tensor parallel, exposed",
+    "cp": "context parallel, exposed", "dp": "data parallel, exposed", "pp": "between stages, exposed",
+    "bubble": "pipeline bubble", "waiting": "waiting in the passes", "optimizer": "optimizer", "data": "data",
+    "report": "report", "other": "other",
+}  # fmt: skip
+EXPECTED = (("predicted", "predicted from this run's own parts"), ("planned", "planned from the data sheets"))
 SAVES = 6  # saves and loads that are drawn
 SLOTS = 4000  # of one pipeline; more would be no picture
 
@@ -43,6 +49,9 @@ def anatomies(stored: StoredRun) -> Mapping[str, Anatomy]:
     saves = [(e, m) for e, m in latest.values() if e.metric in ("checkpoint.save.time", "checkpoint.load.time")]
     if saves:
         _saves(found["checkpoint"], saves)
+    for e, m in latest.values():
+        if e.metric.startswith("checkpoint.") and e.metric.endswith(".bandwidth") and len(m.notes.get("rates", ())) > 1:
+            found["checkpoint"].panels.append(_in_a_row(e, m.notes["rates"]))
     return found
 
 
@@ -69,24 +78,34 @@ def _steps(made: Anatomy, steps: Sequence[tuple[Expected, Measurement]], bubbles
         elif e.config in bubbles:
             made.absent.append(f"{_words(e)}: the pipeline's schedule was not noted, so it is not drawn")
         if times := m.columns.get("median_s"):
-            made.panels.append(_by_rank(e, times, [(median(m.samples), "step")], "step time by rank"))
+            made.panels.append(_by_rank(e, times, [(median(m.samples), "step")], "step time by rank", "the steps"))
 
 
 def _breakdown(steps: Sequence[tuple[Expected, Measurement]]) -> Panel:
+    """A bar for each measured step, and below it those that were predicted, on the scale of their own step."""
     bars = []
     for e, m in steps:
-        parts = sorted(m.notes[SPLIT].items(), key=lambda part: (ORDER + (part[0],)).index(part[0]))
-        seconds = quantity(median(m.samples), "s")
-        bars.append((f"{_words(e)} · {seconds} a step", [(name, float(share)) for name, share in parts]))
-    names = list(dict.fromkeys(name for _, parts in bars for name, _ in parts))
+        bars.append((f"{_words(e)} · measured, {quantity(median(m.samples), 's')} a step", _parts(m.notes[SPLIT])))
+        for name, words in EXPECTED:
+            noted = m.notes.get(name)
+            if isinstance(noted, dict) and isinstance(noted.get(SPLIT), dict):
+                bars.append((f"{words}, {quantity(noted.get('step_s'), 's')} a step", _parts(noted[SPLIT])))
+    used = {name: PARTS.get(name, name) for _, parts in bars for name, part in parts if part > 0}
+    names = [*PARTS, *(name for name in used if name not in PARTS)]
     told = "; ".join(f"{title}: " + ", ".join(f"{name} {share(part)}" for name, part in parts) for title, parts in bars)
     return Panel(
         title="step-time breakdown",
-        detail="shares of all ranks' time; busy is work within the passes, waiting is what is left of them",
-        chart=spans.shares(bars, what=f"where the time of a step goes: {told}"),
+        detail="shares of all ranks' time",
+        chart=spans.shares(bars, names, what=f"where the time of a step goes: {told}"),
         wide=True,
-        legend=spans.legend(names),
+        legend=spans.legend(names, used),
     )
+
+
+def _parts(split: Mapping[str, Any]) -> list[tuple[str, float]]:
+    order = list(PARTS)
+    named = [(str(k), float(v)) for k, v in split.items() if isinstance(v, int | float) and v > 0]
+    return sorted(named, key=lambda part: order.index(part[0]) if part[0] in PARTS else len(order))
 
 
 def _slots(noted: Any) -> list[tuple[int, str, int, int, float, float]]:
@@ -127,10 +146,22 @@ def _saves(made: Anatomy, saves: Sequence[tuple[Expected, Measurement]]) -> None
             made.absent.append(f"{name} {_words(e)}: the ranks' own times were not recorded")
             continue
         whole = "whole" if name == "save" else "all"
-        made.panels.append(_by_rank(e, times, [(median(m.samples), whole)], f"{name} timeline by rank"))
+        made.panels.append(
+            _by_rank(e, times, [(median(m.samples), whole)], f"{name} timeline by rank", "the repetitions")
+        )
 
 
-def _by_rank(e: Expected, times: Sequence[Any], marks: Sequence[tuple[float, str]], title: str) -> Panel:
+def _in_a_row(e: Expected, rates: Sequence[Any]) -> Panel:
+    """Saves one after the other, so that a buffer that fills is seen."""
+    values = [float(rate) for rate in rates]
+    kept = values[-1] / max(values)
+    detail = f"{_words(e)} · {len(values)} saves without a pause · the last has {share(kept)} of the fastest"
+    names = [f"save {i}" for i in range(1, len(values) + 1)]
+    chart = charts.trend(values, names, [], unit="B/s", what=f"bandwidth of {detail}", width=360, height=170)
+    return Panel(title="saves in a row", detail=detail, chart=chart)
+
+
+def _by_rank(e: Expected, times: Sequence[Any], marks: Sequence[tuple[float, str]], title: str, of: str) -> Panel:
     """All ranks begin together, after a barrier: begins are not recorded one by one."""
     values = [float(t) for t in times]
     lines = [Line(value, f"{name} {quantity(value, 's')}") for value, name in marks]
@@ -139,7 +170,7 @@ def _by_rank(e: Expected, times: Sequence[Any], marks: Sequence[tuple[float, str
     told = f"slowest rank {slowest} with {quantity(values[slowest], 's')}, {share(ahead)} above the median rank"
     return Panel(
         title=title,
-        detail=f"{_words(e)} · median of the repetitions, all begin together · {told}",
+        detail=f"{_words(e)} · median of {of}, all begin together · {told}",
         chart=spans.ranks(values, lines, what=f"{title} of {len(values)} ranks: {told}"),
         wide=True,
     )

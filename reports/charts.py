@@ -33,8 +33,6 @@ from reports.drawing import (
 from reports.quantities import digits, quantity, scale_of, size
 from reports.statistics import Estimate, median
 
-NAMED = 3  # units that a step curve names
-
 
 def sweep(
     points: Sequence[Point], limits: Sequence[Line], *, unit: str, what: str, before: Sequence[Point] = ()
@@ -118,12 +116,11 @@ def _level(frame: Frame, before: Estimate | None) -> list[str]:
 
 
 def ecdf(
-    points: Sequence[Point], limits: Sequence[Line], *, unit: str, what: str, before: Estimate | None = None,
-    higher: bool = True,
+    values: Sequence[float], worst: Sequence[Point], limits: Sequence[Line], *, unit: str, what: str,
+    before: Estimate | None = None, higher: bool = True,
 ) -> Markup:  # fmt: skip
-    """How many units reach how much, for more units than marks fit: a step curve, the worst ones named."""
-    ordered = sorted(points, key=lambda p: p.value.median)
-    values = [p.value.median for p in ordered]
+    """How many units reach how much, for more units than marks fit: a step curve, with the `worst` ones named."""
+    values = sorted(values)
     every = values + [line.value for line in limits] + ([before.low, before.high] if before else [])
     pad = (max(every) - min(every)) * 0.06 or abs(max(every)) * 0.05 or 1.0
     frame = Frame(360, 190, min(every) - pad, max(every) + pad, 0.0, 1.0)
@@ -146,7 +143,7 @@ def ecdf(
             f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="{frame.top}" y2="{frame.height - frame.bottom}"/>'
         )
         parts.append(text(x + 4, frame.top + 10, line.label, "limit-text"))
-    return svg(frame, parts + _worst(frame, ordered, unit, higher=higher), what)
+    return svg(frame, parts + _named(frame, worst, n, unit, higher=higher), what)
 
 
 def _upright(frame: Frame, before: Estimate | None) -> list[str]:
@@ -158,17 +155,14 @@ def _upright(frame: Frame, before: Estimate | None) -> list[str]:
     return [f'<rect class="before-band" {box}/>']
 
 
-def _worst(frame: Frame, ordered: Sequence[Point], unit: str, *, higher: bool) -> list[str]:
-    """The worst units of a step curve with their names, one below the other so that all can be read."""
-    n = len(ordered)
-    places = range(min(NAMED, n)) if higher else range(n - 1, max(-1, n - 1 - NAMED), -1)
+def _named(frame: Frame, worst: Sequence[Point], n: int, unit: str, *, higher: bool) -> list[str]:
+    """The worst of n units of a step curve with their names, one below the other so that all can be read."""
     parts: list[str] = []
-    for row, i in enumerate(places):
-        p = ordered[i]
-        x, y = frame.x(p.value.median), frame.y((i + 0.5) / n)
+    leftward = bool(worst) and frame.x(worst[0].value.median) > frame.width * 0.4
+    for row, p in enumerate(worst):
+        x, y = frame.x(p.value.median), frame.y((row + 0.5) / n if higher else 1 - (row + 0.5) / n)
         at = frame.height - frame.bottom - 8 - 13 * row if higher else frame.top + 12 + 13 * row
-        side, css = (x + 10, "tick") if x < frame.width * 0.6 else (x - 10, "tick end")
-        near = side - 3 if css == "tick" else side + 3
+        side, near, css = (x - 10, x - 7, "tick end") if leftward else (x + 10, x + 7, "tick")
         parts.append(f'<line class="leader" x1="{x:.1f}" y1="{y:.1f}" x2="{near:.1f}" y2="{at - 4:.1f}"/>')
         parts += [mark(x, y, p, unit, p.label), text(side, at, p.label, css)]
     return parts

@@ -28,6 +28,7 @@ from reports.statistics import Estimate, median
 PANELS = 24  # charts of one family; more are counted
 ROWS = 40  # rows of a family's table
 MARKS = 64  # so many ranks have a mark each; more become a step curve
+NAMED = 3  # of them that a step curve names
 CELLS = 48  # so many ranks a side in a heat map; more are blocks of ranks, each showing its worst pair
 GRAVITY = ("impossible", "fail", "noisy", "waived", "pass")
 
@@ -152,31 +153,33 @@ def _sweep(measured: Sequence[tuple[Expected, Attempt, list[Verdict]]], before: 
 
 
 def _units(e: Expected, attempt: Attempt, verdicts: list[Verdict], before: Estimate | None) -> Panel:
-    bad = _bad_units(verdicts)
-    order = sorted(range(len(attempt.units)), key=lambda i: attempt.units[i].identity)
-    points = [
-        Point(
-            float(place),
-            attempt.estimates.at(i),
-            bad.get(attempt.units[i].label, "pass"),
-            _name(attempt.units[i].label, attempt.units[i].node),
-        )
-        for place, i in enumerate(order)
-    ]
+    """Every unit with its own mark, or of many a step curve with the worst ones named."""
+    num = len(attempt.units)
+    typical = median(attempt.estimates.median.tolist())
     lines = [Line(float(v.limit_value or 0), limit_text(v)) for v in _absolute(e, verdicts)]
-    typical = median([p.value.median for p in points])
-    lines = [line for line in lines if 0.5 * typical < line.value < 1.5 * typical]
+    lines = [line for line in lines if 0.5 * typical < line.value < 1.5 * typical]  # others would flatten the chart
     if before and not 0.5 * typical < before.median < 1.5 * typical:
-        before = None  # it would flatten the chart
-    what = f"{e.metric} of {len(points)} {e.per}s, median {quantity(typical, e.unit)}"
-    each = f"each {e.per}" if len(points) <= MARKS else f"share of {len(points):,} {e.per}s that reach at most"
+        before = None
+    what = f"{e.metric} of {num:,} {e.per}s, median {quantity(typical, e.unit)}"
+    each = f"each {e.per}" if num <= MARKS else f"share of {num:,} {e.per}s that reach at most"
     detail = " · ".join(part for part in (_detail(e), each) if part)
-    if len(points) <= MARKS:
+    bad = _bad_units(verdicts)
+    if num <= MARKS:
+        order = sorted(range(num), key=lambda i: attempt.units[i].identity)
+        points = [_point(attempt, i, place, bad) for place, i in enumerate(order)]
         chart = charts.units(points, lines, unit=e.unit, what=what, before=before)
-    else:
-        higher = e.better == "higher"
-        chart = charts.ecdf(points, lines, unit=e.unit, what=what, before=before, higher=higher)
+        return Panel(title=_title(e), detail=detail, chart=chart)
+    values, higher = attempt.estimates.median, e.better == "higher"
+    order = values.argsort(kind="stable").tolist()
+    worst = [_point(attempt, i, 0, bad) for i in (order[:NAMED] if higher else order[: -NAMED - 1 : -1])]
+    told = f"{what}; worst: {', '.join(p.label for p in worst)}"
+    chart = charts.ecdf(values.tolist(), worst, lines, unit=e.unit, what=told, before=before, higher=higher)
     return Panel(title=_title(e), detail=detail, chart=chart)
+
+
+def _point(attempt: Attempt, i: int, place: int, bad: dict[str, str]) -> Point:
+    unit = attempt.units[i]
+    return Point(float(place), attempt.estimates.at(i), bad.get(unit.label, "pass"), _name(unit.label, unit.node))
 
 
 def _name(label: str, node: str) -> str:

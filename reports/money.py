@@ -216,6 +216,18 @@ def amount(value: float, currency: str = "") -> str:
     return f"{text} {currency}".strip()
 
 
+def amount_of_tokens(tokens: float) -> str:
+    """Tokens as people say them.
+
+    >>> amount_of_tokens(1.5e12), amount_of_tokens(2e6)
+    ('1.5 trillion tokens', '2 million tokens')
+    """
+    for factor, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if tokens >= factor:
+            return f"{tokens / factor:,.4g} {name} tokens"
+    return f"{tokens:,.0f} tokens"
+
+
 def months(value: float) -> str:
     """Months until buying is cheaper, in words.
 

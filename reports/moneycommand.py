@@ -16,7 +16,7 @@ from tabulate import tabulate
 
 from clusters.prices import Prices
 from reports import runs
-from reports.money import Bill, Trained, amount, months, terms, worked_out
+from reports.money import Bill, Trained, amount, amount_of_tokens, months, terms, worked_out
 from reports.quantities import digits, share
 from reports.runs import RunError, StoredRun
 from reports.statistics import Estimate
@@ -65,7 +65,7 @@ def text(bill: Bill) -> str:
 
 
 def _of_training(trained: Trained, bill: Bill) -> str:
-    currency, tokens = bill.prices.currency, f"{bill.prices.tokens:.3g} tokens"
+    currency, tokens = bill.prices.currency, amount_of_tokens(bill.prices.tokens)
     said = f"{trained.title}: {digits(trained.rate.median)} tokens/s of {bill.nodes} nodes"
     if trained.mfu is not None:
         said += f", {share(trained.mfu)} MFU"

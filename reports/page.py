@@ -81,6 +81,9 @@ def page(
         nodes=sorted(stored.latest_environments),
         shared=shared,
         differing=differing,
+        telling=[
+            (fact, values) for fact, values in differing if len(values) <= max(2, len(stored.latest_environments) // 2)
+        ],
         before=before,
         changed=before.changed(stored),
         passed=_by_family(found.passed),

@@ -82,16 +82,20 @@ def _samples(m: Measurement, label: str) -> tuple[float, ...]:
     if m.samples or "samples" not in m.columns:
         return _numbers(m.samples)
     rows = m.columns["samples"]
-    for name, width in (("a", 2), ("rank", 1), ("node", 1)):
-        if name in m.columns and width == 2 and "b" in m.columns:
-            labels = [f"{a}->{b}" for a, b in zip(m.columns["a"], m.columns["b"], strict=False)]
-        elif name in m.columns and width == 1:
-            labels = [f"rank {value}" if name == "rank" else str(value) for value in m.columns[name]]
-        else:
-            continue
-        if label in labels:
-            return _numbers(rows[labels.index(label)])
-    return ()
+    place = _place(m, label)
+    return _numbers(rows[place]) if place is not None and place < len(rows) else ()
+
+
+def _place(m: Measurement, label: str) -> int | None:
+    """Where a table has the row of the unit with this label."""
+    columns = m.columns
+    if "a" in columns and "b" in columns:
+        pairs = zip(columns["a"], columns["b"], strict=False)
+        return next((i for i, (a, b) in enumerate(pairs) if f"{a}->{b}" == label), None)
+    for name, begin in (("rank", "rank "), ("node", "")):
+        if name in columns:
+            return next((i for i, value in enumerate(columns[name]) if f"{begin}{value}" == label), None)
+    return None
 
 
 def _numbers(samples: object) -> tuple[float, ...]:

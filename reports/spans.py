@@ -3,14 +3,14 @@
 Drawn as reports/charts.py does: shapes and places only, colours are the page's classes, every chart says what it
 shows. Time runs to the right and begins at zero.
 
->>> "<svg" in shares([("step", (("busy", 0.8), ("waiting", 0.2)))], what="where a step goes")
+>>> "<svg" in shares([("step", (("compute", 0.8), ("bubble", 0.2)))], ("compute", "bubble"), what="a step")
 True
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from markupsafe import Markup, escape
@@ -21,6 +21,7 @@ from reports.quantities import digits, quantity, scale_of, share
 WIDE = 720.0
 NARROW = 0.045  # share of a bar that is too narrow for its number
 KINDS = {"F": "forward", "B": "backward", "I": "backward, inputs", "W": "backward, weights"}
+COLOURS = 12
 LABELS = 16  # ranks that are named on an axis
 
 
@@ -34,9 +35,8 @@ class Lane:
     bad: frozenset[int] = field(default_factory=frozenset)  # places where it disqualified what was measured
 
 
-def shares(bars: Sequence[tuple[str, Sequence[tuple[str, float]]]], *, what: str) -> Markup:
-    """Each bar is a whole, cut into named shares; the n-th name has the n-th pattern of colour everywhere."""
-    names = list(dict.fromkeys(name for _, parts in bars for name, _ in parts))
+def shares(bars: Sequence[tuple[str, Sequence[tuple[str, float]]]], names: Sequence[str], *, what: str) -> Markup:
+    """Each bar is a whole, cut into named shares; the n-th of `names` has the n-th colour, here and in the legend."""
     height, top = 22.0, 16.0
     frame = Frame(WIDE, len(bars) * (height + 18) + 26, 0.0, 1.0, 0, 1, left=0, right=0)
     drawn = []
@@ -47,7 +47,7 @@ def shares(bars: Sequence[tuple[str, Sequence[tuple[str, float]]]], *, what: str
             width = max(0.0, part) * WIDE
             words = f"{name} {share(part)}"
             box = f'x="{x:.1f}" y="{y:.1f}" width="{max(0.0, width - 1):.1f}" height="{height:g}"'
-            drawn.append(f'<rect class="s{names.index(name) % 8}" {box}><title>{escape(words)}</title></rect>')
+            drawn.append(f'<rect class="s{names.index(name) % COLOURS}" {box}><title>{escape(words)}</title></rect>')
             if part >= NARROW:
                 drawn.append(text(x + width / 2, y + 15, f"{100 * part:.0f} %", "inside mid"))
             x += width
@@ -58,16 +58,24 @@ def shares(bars: Sequence[tuple[str, Sequence[tuple[str, float]]]], *, what: str
     return svg(frame, drawn, what, css="wide")
 
 
-def legend(names: Sequence[str]) -> Markup:
-    """The names of `shares` with their colours, as HTML."""
-    swatches = [f'<span class="swatch s{i % 8}"></span>{escape(name)}' for i, name in enumerate(names)]
+def legend(names: Sequence[str], used: Mapping[str, str]) -> Markup:
+    """The colours of the `used` names with what they mean, as HTML."""
+    swatches = [
+        f'<span class="key"><span class="swatch s{i % COLOURS}"></span>{escape(used[name])}</span>'
+        for i, name in enumerate(names)
+        if name in used
+    ]
     return Markup(" ").join(map(Markup, swatches))
 
 
 def slot_legend(kinds: Sequence[str]) -> Markup:
     """What the colours of `slots` mean, as HTML."""
-    swatches = [f'<span class="swatch k{escape(k)}"></span>{escape(KINDS.get(k, k))}' for k in kinds]
-    return Markup(" ").join(map(Markup, [*swatches, '<span class="swatch track"></span>waiting']))
+    swatches = [
+        f'<span class="key"><span class="swatch k{escape(k)}"></span>{escape(KINDS.get(k, k))}</span>' for k in kinds
+    ]
+    return Markup(" ").join(
+        map(Markup, [*swatches, '<span class="key"><span class="swatch track"></span>waiting</span>'])
+    )
 
 
 def ranks(values: Sequence[float], lines: Sequence[Line], *, what: str) -> Markup:

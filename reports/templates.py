@@ -66,6 +66,6 @@ def template(name: str) -> Any:
         "quantity": quantities.quantity, "percent": quantities.percent, "duration": quantities.duration,
         "params_text": findings.params_text, "limit_text": findings.limit_text, "value_text": findings.value_text,
         "noise_text": findings.noise_text, "digits": quantities.digits, "amount": money.amount, "months": money.months,
-        "share": quantities.share, "bill_terms": money.terms,
+        "share": quantities.share, "tokens_text": money.amount_of_tokens, "bill_terms": money.terms,
     }  # fmt: skip
     return environment.get_template(name)

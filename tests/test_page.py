@@ -256,7 +256,10 @@ def test_a_chart_is_well_formed_whatever_its_numbers():
         for svg in (
             charts.sweep(points, [], unit="B/s", what="<&"),
             charts.units(points, [], unit="s", what="<&"),
-            charts.ecdf(points, [Line(1.0, "≤ 1 s")], unit="s", what="<&"),
+            charts.ecdf(values, points[:1], [Line(1.0, "≤ 1 s")], unit="s", what="<&"),
+            charts.ecdf(values, points[-1:], [], unit="s", what="<&", before=exact(2.0), higher=False),
+            charts.sweep(points, [], unit="B/s", what="<&", before=points),
+            charts.units(points, [], unit="s", what="<&", before=exact(1.0)),
             charts.heat([[None, v] for v in values], ["0", "1"], {(0, 1)}, unit="1", higher=True, what="<&"),
         ):
             ElementTree.fromstring(svg)
