@@ -21,7 +21,7 @@ SCHEDULES = ("gpipe", "1f1b", "interleaved", "looped-bfs", "zero-bubble", "zbv",
 SINGLE = ("gpipe", "1f1b")  # one stage a rank
 V_SHAPED = ("zbv", "dualpipev")  # rank r holds stages r and 2 pp - 1 - r
 SPLIT_BACKWARD = ("zero-bubble", "zbv", "dualpipev")  # gradients of inputs and of weights in separate actions
-RECOMPUTE = ("none", "full")
+RECOMPUTE = ("none", "selective", "full")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +35,10 @@ class Job:
     micro_batches: int = 4  # micro-batches that each data parallel rank works through in one step
     schedule: str = "1f1b"
     stages_per_rank: int = 1
-    recompute: str = "none"  # "full": a block's activations are computed again in the backward pass
+    recompute: str = "none"  # going backward; "full": whole blocks; "selective": all but products and attention
     compile: str = ""  # backend of torch.compile for every block; "" leaves them eager
+    fp8: bool = False  # the blocks' products in float8, with scales of their own
+    data: str = ""  # a packed token file; "": synthetic tokens
     seed: int = 0
 
     @property
@@ -96,9 +98,19 @@ class Job:
                 yield f"DDP with context parallelism has no group that sums the gradients; {cure}"
             if self.layout.pp > 1:
                 yield f"DDP in a pipeline keeps the gradients of the pass that infers shapes (torch 2.13); {cure}"
+        if self.fp8:
+            yield from self._fp8()
         pieces = tp * (2 * self.layout.cp if self.layout.cp > 1 else 1)
         if self.sequence % pieces:
             yield f"sequence {self.sequence} is not divisible by {pieces} (tp, and 2 x cp); use a multiple of it"
+
+    def _fp8(self) -> Iterator[str]:
+        kv_dim, tp = self.shape.kv_heads * self.shape.head_dim, self.layout.tp
+        for what, size in (("dim", self.shape.dim), ("ffn", self.shape.ffn), ("key and value width", kv_dim)):
+            if size // tp % 16:
+                yield f"fp8 multiplies in pieces of 16, and {what} {size} by tp {tp} is no multiple; use bf16"
+        if self.compile:
+            yield "fp8 with compiled blocks is not proven; use bf16, or leave compile out"
 
     def _pipeline(self) -> Iterator[str]:
         pp, m = self.layout.pp, self.micro_batches
@@ -141,4 +153,4 @@ def gate_job(job: Job, *, sequence: int = 32) -> Job:
         name=f"{job.shape.name} gate", layers=min(job.shape.layers, 2 * job.stages), dim=32 * tp, heads=4 * tp,
         kv_heads=2 * tp, ffn=48 * tp, vocab=128 * tp, rope_theta=job.shape.rope_theta,
     )  # fmt: skip
-    return dataclasses.replace(job, shape=shape, sequence=sequence * tp * job.layout.cp, micro_batch=1)
+    return dataclasses.replace(job, shape=shape, sequence=sequence * tp * job.layout.cp, micro_batch=1, data="")

@@ -47,11 +47,11 @@ def memory_of(job: Job, pp_rank: int, *, alive: int) -> Memory:
         gathered = 6 * 2 * block_parameters(job)  # the block at work and the one being fetched
     tokens = job.micro_batch * job.sequence // job.layout.cp
     block = block_activations(job, tokens)
-    kept = 2 * tokens * job.shape.dim // job.layout.tp if job.recompute == "full" else block
+    kept = kept_activations(job, tokens)
     return Memory(
         state=STATE_BYTES * sum(local_parameters(job, stage=stage) for stage in stages),
         gathered=gathered,
-        activations=alive * max(blocks) * kept + (block if job.recompute == "full" else 0),
+        activations=alive * max(blocks) * kept + (block if job.recompute != "none" else 0),
         logits=LOGIT_BYTES * tokens * job.shape.vocab // job.layout.tp if job.stages - 1 in stages else 0,
     )
 
@@ -65,6 +65,18 @@ def block_activations(job: Job, tokens: int) -> int:
     shape, tp = job.shape, job.layout.tp
     kv_dim = shape.kv_heads * shape.head_dim
     return 2 * tokens * ((4 * shape.dim + 2 * kv_dim * job.layout.cp + 4 * shape.ffn) // tp + 2 * shape.dim)
+
+
+def kept_activations(job: Job, tokens: int) -> int:
+    """Bytes that one block keeps until its backward pass: all; its input; or its input and the results of its products.
+
+    Those are, by token: query, attention and both blocks' outputs (4 d), key and value, w1's and w3's; cut by tp.
+    """
+    shape, tp = job.shape, job.layout.tp
+    if job.recompute == "none":
+        return block_activations(job, tokens)
+    products = 4 * shape.dim + 2 * shape.kv_heads * shape.head_dim * job.layout.cp + 2 * shape.ffn
+    return 2 * tokens * (shape.dim + (products if job.recompute == "selective" else 0)) // tp
 
 
 def local_parameters(job: Job, *, stage: int, shards: int = 0) -> int:

@@ -29,8 +29,10 @@ from torch.distributed.tensor.parallel import (
     SequenceParallel,
     parallelize_module,
 )
+from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
 from reference_model.context import Context
+from reference_model.float8 import use_float8
 from reference_model.job import SINGLE, Job
 from reference_model.layout import Layout
 from reference_model.ledger import Ledger
@@ -110,6 +112,8 @@ def build_stages(job: Job, grid: Grid, device: torch.device, *, dtype: torch.dty
         with torch.device("meta"):
             model = Transformer(job.shape, layers=job.layers_of(index), first=first, last=last)
         model.to(torch.float32 if dtype == torch.bfloat16 else dtype)
+        if job.fp8 and dtype == torch.bfloat16:  # proofs of the same job run in float64, too
+            use_float8(model)
         if grid.layout.tp > 1:
             cut_tensors(model, grid.mesh["tp"])
         model.context = grid.context
@@ -180,7 +184,7 @@ def materialise(
                 shard(part, job, grid, dtype=dtype, keep=name == "head")
     for name, block in model.layers.items():
         initialise(block.to_empty(device=device), seed=job.seed, prefix=f"layers.{name}")
-        model.layers[name] = checkpoint_wrapper(block) if job.recompute == "full" else block
+        model.layers[name] = recomputing(block, job.recompute)
         if job.compile:
             model.layers[name].compile(backend=job.compile)
         if sharded:
@@ -191,6 +195,22 @@ def materialise(
             if isinstance(module, FSDPModule):
                 module.set_force_sum_reduction_for_comms(True)
                 module.set_gradient_divide_factor(1.0)
+
+
+def recomputing(block: nn.Module, how: str) -> nn.Module:
+    """A block that keeps less for its backward pass: its input only ("full"), or its products and attention too."""
+    if how == "none":
+        return block
+    options = {"context_fn": functools.partial(create_selective_checkpoint_contexts, keep_products)}
+    return checkpoint_wrapper(block, **(options if how == "selective" else {}))
+
+
+def keep_products(_context: object, op: object, *_args: object, **_options: object) -> CheckpointPolicy:
+    """What selective recomputation keeps: results of matrix products and of attention. The rest is cheap to redo."""
+    kept = getattr(op, "_schema", None)
+    name = kept.name.partition("::")[2] if kept is not None else ""
+    keep = name in ("mm", "bmm", "addmm", "_scaled_mm") or name.startswith("_scaled_dot_product")
+    return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
 
 
 def shard(module: nn.Module, job: Job, grid: Grid, *, dtype: torch.dtype, keep: bool = False) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
@@ -48,6 +48,10 @@ class Costs:
         """The same costs for every stage."""
         return cls(forward=(forward,) * stages, inputs=(inputs,) * stages, weights=(weights,) * stages)
 
+    def without_hops(self) -> Costs:
+        """The same where a next stage's start costs nothing."""
+        return replace(self, hop=0.0)
+
     def of(self, action: Action) -> float:
         """Seconds of one action."""
         forward, inputs, weights = (part[action.stage] for part in (self.forward, self.inputs, self.weights))
@@ -61,6 +65,7 @@ class Timeline:
     step: float  # seconds from the first action to the end of the last
     busy: tuple[float, ...]  # seconds of work, by pipeline rank
     alive: tuple[int, ...]  # most (stage, micro-batch) pairs whose activations a rank holds at once
+    slots: tuple[tuple[int, Action, float, float], ...] = ()  # (rank, action, begin, end)
 
     @property
     def bubble(self) -> float:
@@ -109,6 +114,7 @@ def simulate(job: Job, ranks: Sequence[Sequence[Action]], costs: Costs) -> Timel
     owner = {stage: rank for rank in range(job.layout.pp) for stage in job.stages_of(rank)}
     done: dict[Action, float] = {}
     clock, place = [0.0] * len(ranks), [0] * len(ranks)
+    slots: list[tuple[int, Action, float, float]] = []
     while any(place[r] < len(ranks[r]) for r in range(len(ranks))):
         before = list(place)
         for r, actions in enumerate(ranks):
@@ -116,13 +122,15 @@ def simulate(job: Job, ranks: Sequence[Sequence[Action]], costs: Costs) -> Timel
                 ready = _ready(actions[place[r]], done, owner, costs, job.stages - 1)
                 if ready is None:
                     break
-                clock[r] = max(clock[r], ready) + costs.of(actions[place[r]])
+                begin = max(clock[r], ready)
+                clock[r] = begin + costs.of(actions[place[r]])
+                slots.append((r, actions[place[r]], begin, clock[r]))
                 done[actions[place[r]]] = clock[r]
                 place[r] += 1
         if place == before:
             raise ValueError(f"the schedule waits for itself at {[a[i] for a, i in zip(ranks, place, strict=True)]}")
     busy = tuple(sum(map(costs.of, actions)) for actions in ranks)
-    return Timeline(step=max(clock), busy=busy, alive=tuple(map(_alive, ranks)))
+    return Timeline(step=max(clock), busy=busy, alive=tuple(map(_alive, ranks)), slots=tuple(slots))
 
 
 def _ready(action: Action, done: dict[Action, float], owner: dict[int, int], costs: Costs, last: int) -> float | None:

@@ -23,6 +23,7 @@ from torch.nn.functional import cross_entropy
 
 from reference_model.job import Job
 from reference_model.ledger import Ledger
+from reference_model.packed import PackedTokens
 from reference_model.parallel import Grid, build_schedule, build_stages
 from reference_model.tokens import SyntheticTokens
 
@@ -33,6 +34,13 @@ class Step:
 
     loss: float  # mean over all tokens of the step
     gradient_norm: float  # before clipping
+
+
+def tokens_of(job: Job) -> SyntheticTokens | PackedTokens:
+    """Where the job's tokens come from. ValueError where its file is missing or of another vocabulary."""
+    if job.data:
+        return PackedTokens.open(job.data, vocab=job.shape.vocab, sequence=job.sequence, batch=job.batch)
+    return SyntheticTokens(vocab=job.shape.vocab, sequence=job.sequence, seed=job.seed)
 
 
 class Trainer:
@@ -50,7 +58,7 @@ class Trainer:
     ) -> None:
         job.check()
         self.job, self.grid, self.device, self.clip = job, grid, device, clip
-        self.data = SyntheticTokens(vocab=job.shape.vocab, sequence=job.sequence, seed=job.seed)
+        self.data = tokens_of(job)
         self.stages = build_stages(job, grid, device, dtype=dtype)
         self.ledger = Ledger(device)  # where the time of the latest step went
         self.schedule = None

@@ -45,7 +45,10 @@ class TestSpec:
             ({"layout": "tp2,pp4,dp1"}, "needs 8 ranks and there are 4"),
             ({"layout": "pp4", "micro_batches": 2}, "use 4 or more"),
             ({"model": "7b"}, "there are tiny, 8b"),
-            ({"dtype": "fp8"}, "use auto, bf16"),
+            ({"dtype": "int8"}, "use auto, bf16"),
+            ({"dtype": "fp8"}, "these ranks run on CPUs: use bf16"),
+            ({"peak": -1.0}, "none is negative"),
+            ({"observed": 0}, "raise steps, warmup and observed"),
             ({"steps": 0}, "raise steps"),
         ],
     )
@@ -88,7 +91,33 @@ class TestFourRanks:
         split = measured["right", "training.step.time"]["notes"]["split"]
         assert sum(split.values()) == pytest.approx(1.0)
         assert 0.0 <= split["other"] < 0.03
+        assert set(split) == {"compute", "tp", "pp", "bubble", "data", "optimizer", "report", "other"}
         assert all(0.0 <= share < 1.0 for share in split.values())
+
+    def test_communication_inside_a_stage_is_told_from_compute(self, measured):
+        assert measured["right", "training.step.time"]["notes"]["split"]["tp"] > 0.0
+        assert set(measured["right", "training.step.time"]["notes"]["hidden"]) == {"tp"}
+
+    def test_every_collective_is_there_in_number_and_bytes(self, measured):
+        for case in ("right", "bf16"):
+            sent = measured[case, "training.step.time"]["notes"]["collectives"]
+            assert {(s["axis"], s["operation"]) for s in sent} >= {("tp", "all_gather"), ("pp", "send")}
+            for row in sent:
+                assert (row["count"], row["bytes"]) == (row["planned_count"], row["planned_bytes"]), (case, row)
+
+    def test_the_prediction_rests_on_this_run_and_stands_beside_the_step(self, measured):
+        share = measured["right", "training.predicted_share"]
+        times = measured["right", "training.step.time"]
+        assert share["samples"] == pytest.approx([share["notes"]["step_s"] / s for s in times["samples"]])
+        assert min(share["notes"][rate] for rate in ("products_flops", "memory_rate")) > 0
+        assert share["notes"]["link_rates"].keys() == {"tp", "pp"}
+        assert sum(times["notes"]["predicted"]["split"].values()) == pytest.approx(1.0)
+
+    def test_ranks_compute_times_and_who_is_waited_for_are_kept(self, measured):
+        times = measured["right", "training.step.time"]
+        assert len(times["columns"]["compute_s"]) == RANKS
+        assert 0.0 <= times["notes"]["straggler"]["waited_for"] < 1.0
+        assert times["notes"]["p95_s"] <= max(times["samples"])
 
     def test_the_bubble_is_measured_beside_its_prediction(self, measured):
         bubble = measured["right", "training.bubble"]
@@ -147,8 +176,17 @@ def measure(rank: int, port: int) -> None:
     }
     for case, plant in plants.items():
         Trainer._loss, Trainer.gradients = plant.get("_loss", honest[0]), plant.get("gradients", honest[1])
-        for m in run(Training(sequence=32, steps=3, warmup=1, dtype="bf16" if case == "bf16" else "fp32"), world):
-            line = {"case": case, "metric": m.metric, "samples": m.samples, "outcome": m.outcome, "reason": m.reason}
+        for m in run(
+            Training(sequence=32, steps=3, warmup=1, observed=1, dtype="bf16" if case == "bf16" else "fp32"), world
+        ):
+            line = {
+                "case": case,
+                "metric": m.metric,
+                "samples": m.samples,
+                "outcome": m.outcome,
+                "reason": m.reason,
+                "columns": m.columns,
+            }
             print(json.dumps({**line, "notes": m.notes}), flush=True)
 
 

@@ -76,6 +76,7 @@ class Prediction:
     job: Job
     machine: Machine
     timeline: Timeline  # of the passes
+    ideal: Timeline  # the same where nothing has to be sent from stage to stage
     collectives: tuple[Collective, ...]
     exposed: float  # seconds of data parallel traffic that nothing hides
     optimizer: float  # seconds
@@ -84,6 +85,17 @@ class Prediction:
     def step(self) -> float:
         """Seconds of one step."""
         return self.timeline.step + self.exposed + self.optimizer
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Shares of the step, by the names that a measured split has (timing.py); together 1."""
+        passes = self.timeline.step
+        sent = {axis: sum(c.seconds for c in self.collectives if c.axis == axis) / self.step for axis in ("tp", "cp")}
+        pp = (passes - self.ideal.step) / self.step
+        bubble = self.ideal.bubble * self.ideal.step / self.step
+        dp, optimizer = self.exposed / self.step, self.optimizer / self.step
+        compute = 1.0 - sum(sent.values()) - pp - bubble - dp - optimizer
+        return {"compute": compute, **sent, "dp": dp, "pp": pp, "bubble": bubble, "optimizer": optimizer}
 
     @property
     def tokens_rate(self) -> float:
@@ -96,10 +108,14 @@ class Prediction:
         return self.tokens_rate * self.job.shape.flops_per_token(self.job.sequence) / self.machine.flops
 
 
-def predict(job: Job, machine: Machine, efficiency: Efficiency | None = None) -> Prediction:
-    """The step of a job on a machine, bf16 with float32 master weights."""
+def predict(
+    job: Job, machine: Machine, efficiency: Efficiency | None = None, *, figures: Figures | None = None
+) -> Prediction:
+    """The step of a job on a machine, bf16 with float32 master weights; or as measured `figures` have it."""
     job.check()
     rates = Rates(job=job, machine=machine, efficiency=efficiency or Efficiency())
+    if figures is not None:
+        rates = Rates(job=job, machine=machine, efficiency=figures.efficiency, element=figures.element, figures=figures)
     timeline = simulate(job, orders(job), rates.costs())
     traffic = rates.traffic()
     exposed = sum(c.seconds for c in traffic if c.axis in ("dp", "copies"))
@@ -107,18 +123,44 @@ def predict(job: Job, machine: Machine, efficiency: Efficiency | None = None) ->
         exposed = max(0.0, exposed - timeline.step)
     local = max(sum(local_parameters(job, stage=s) for s in job.stages_of(r)) for r in range(job.layout.pp))
     return Prediction(
-        job=job, machine=machine, timeline=timeline, collectives=traffic, exposed=exposed,
-        optimizer=rates.in_memory(OPTIMIZER_BYTES * local),
+        job=job, machine=machine, timeline=timeline, ideal=simulate(job, orders(job), rates.costs().without_hops()),
+        collectives=traffic, exposed=exposed, optimizer=rates.in_memory(OPTIMIZER_BYTES * local),
     )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
+class Passes:
+    """Seconds of one micro-batch: forward, gradients of the inputs, gradients of the weights."""
+
+    forward: float
+    inputs: float
+    weights: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What a calibration measured on the ranks themselves (calibration.py), in place of a data sheet."""
+
+    block: Passes  # without traffic
+    head: Passes  # with the loss
+    again: float  # seconds of a block's element-wise work, forward
+    last_product: float  # seconds of a block's last product, forward
+    links: dict[str, float]  # B/s of a rank along each axis, as busbw
+    machine: Machine  # the same as rates: FLOP/s of the products, B/s of memory
+    efficiency: Efficiency
+    element: int  # bytes of a value
+    bytes: dict[str, float]  # that element-wise work moves: a block forward and backward, the loss
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rates:
-    """Times of a job's parts on a machine."""
+    """Times of a job's parts on a machine: from a data sheet, or from figures measured on it."""
 
     job: Job
     machine: Machine
     efficiency: Efficiency
+    element: int = 2  # bytes of a value
+    figures: Figures | None = None
 
     @property
     def tokens(self) -> int:
@@ -156,6 +198,8 @@ class Rates:
     def link(self, axis: str) -> tuple[float, bool]:
         """B/s of a rank along an axis (ring), and whether the axis stays inside a node."""
         (stride, size), machine = self.axis(axis), self.machine
+        if self.figures is not None:
+            return self.figures.links[axis], stride * size <= machine.gpus_per_node
         if stride * size <= machine.gpus_per_node:
             return machine.inside * self.efficiency.link, True
         # ranks of one ring in one node share the rate of their NICs; a hop uses its own
@@ -168,40 +212,67 @@ class Rates:
         seconds = count * size * (1.0 if axis == "pp" else (n - 1) / n) / rate
         return Collective(name=name, axis=axis, count=count, bytes=size, inside=inside, seconds=seconds)
 
+    def block(self) -> Passes:
+        """Seconds of one block without its traffic."""
+        if self.figures is not None:
+            return self.figures.block
+        gemm = self.gemm(self.job.shape.block_matmul_parameters)
+        attention, between = self.attention(), self.elementwise()
+        return Passes(
+            forward=gemm + attention + between,
+            inputs=gemm + 2.5 * attention + 2 * between,  # flash attention's backward: 2.5 forwards
+            weights=gemm,
+        )
+
+    def head(self) -> Passes:
+        """Seconds of the output head and the loss."""
+        if self.figures is not None:
+            return self.figures.head
+        shape = self.job.shape
+        head = self.gemm(shape.dim * shape.vocab)
+        logits = self.in_memory(LOGIT_BYTES * self.tokens * shape.vocab / self.job.layout.tp)
+        return Passes(forward=head + logits, inputs=head, weights=head)
+
+    def recomputed(self, forward: float) -> float:
+        """Seconds of what a block computes again; `forward` is its whole forward pass."""
+        if self.job.recompute == "full":  # torch stops before the last product of each block
+            shape = self.job.shape
+            return forward - (self.figures.last_product if self.figures else self.gemm(shape.dim * shape.ffn))
+        if self.job.recompute == "selective":
+            traffic = sum(c.seconds for c in self.block_traffic())
+            return traffic + (self.figures.again if self.figures else self.elementwise())
+        return 0.0
+
     def costs(self) -> Costs:
         """Seconds of each stage's actions. Recomputation comes with the gradients of the inputs."""
-        job, shape = self.job, self.job.shape
-        gemm, attention, between = self.gemm(shape.block_matmul_parameters), self.attention(), self.elementwise()
+        job, block, head = self.job, self.block(), self.head()
         traffic = sum(c.seconds for c in self.block_traffic())
-        forward = gemm + attention + between + traffic
-        inputs = gemm + 2.5 * attention + 2 * between + traffic  # flash attention's backward: 2.5 forwards
-        if job.recompute == "full":  # torch stops before the last product of each block
-            inputs += forward - self.gemm(shape.dim * shape.ffn)
-        head, stages = self.gemm(shape.dim * shape.vocab), range(job.stages)
-        logits = self.in_memory(LOGIT_BYTES * self.tokens * shape.vocab / job.layout.tp)
+        forward = block.forward + traffic
+        inputs = block.inputs + traffic + self.recomputed(forward)
+        stages = range(job.stages)
         blocks = [len(job.layers_of(stage)) for stage in stages]
         last = [stage == job.stages - 1 for stage in stages]
         hop = self.collective("", "pp", size=self.hop_bytes, count=1).seconds if job.layout.pp > 1 else 0.0
         return Costs(
-            forward=tuple(b * forward + end * (head + logits) for b, end in zip(blocks, last, strict=True)),
-            inputs=tuple(b * inputs + end * head for b, end in zip(blocks, last, strict=True)),
-            weights=tuple(b * gemm + end * head for b, end in zip(blocks, last, strict=True)),
+            forward=tuple(b * forward + end * head.forward for b, end in zip(blocks, last, strict=True)),
+            inputs=tuple(b * inputs + end * head.inputs for b, end in zip(blocks, last, strict=True)),
+            weights=tuple(b * block.weights + end * head.weights for b, end in zip(blocks, last, strict=True)),
             hop=hop,
         )
 
     @property
     def hop_bytes(self) -> int:
         """Bytes that one micro-batch sends from a stage to the next, on one rank."""
-        return 2 * self.tokens * self.job.shape.dim // self.job.layout.tp
+        return self.element * self.tokens * self.job.shape.dim // self.job.layout.tp
 
     def block_traffic(self) -> list[Collective]:
         """Of one block and one micro-batch: what its forward or its backward pass sends."""
         shape, layout, found = self.job.shape, self.job.layout, []
         if layout.tp > 1:
-            size = 2 * self.tokens * shape.dim
+            size = self.element * self.tokens * shape.dim
             found.append(self.collective("all-gather, reduce-scatter", "tp", size=size, count=4))
         if layout.cp > 1:
-            size = 2 * 2 * self.tokens * layout.cp * shape.kv_heads * shape.head_dim // layout.tp
+            size = 2 * self.element * self.tokens * layout.cp * shape.kv_heads * shape.head_dim // layout.tp
             found.append(self.collective("keys and values", "cp", size=size, count=1))
         return found
 
@@ -209,7 +280,7 @@ class Rates:
         """Everything that the fullest rank sends in one step."""
         job, layout = self.job, self.job.layout
         held = [[len(job.layers_of(s)) for s in job.stages_of(r)] for r in range(layout.pp)]
-        passes = max(map(sum, held)) * job.micro_batches * (3 if job.recompute == "full" else 2)
+        passes = max(map(sum, held)) * job.micro_batches * (2 if job.recompute == "none" else 3)
         found = [self.collective(c.name, c.axis, size=c.bytes, count=c.count * passes) for c in self.block_traffic()]
         if layout.pp > 1:
             count = 2 * job.micro_batches * job.stages_per_rank
@@ -225,7 +296,7 @@ class Rates:
         often, gathers = (1, 1) if job.layout.pp > 1 else (job.micro_batches, 2)
         found = []
         if shards > 1:
-            found.append(self.collective("weights", "dp", size=2 * whole, count=gathers * often))
+            found.append(self.collective("weights", "dp", size=self.element * whole, count=gathers * often))
             found.append(self.collective("gradients", "dp", size=4 * whole, count=often))
         if copies > 1:  # an all-reduce is a reduce-scatter and an all-gather
             found.append(

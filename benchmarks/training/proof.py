@@ -1,6 +1,6 @@
 """Proves a layout before it is timed: its loss and every gradient against one process, in float64.
 
-Where the job computes in bfloat16, that path (mixed precision, its own reductions) is compared too, loosely.
+Where the job computes in bfloat16 or float8, that path (mixed precision, its own reductions) is compared too, loosely.
 Each rank computes the small model whole, by itself, on the tokens of all ranks, and compares the
 gradients of its own stages. A missing gradient is a zero gradient, and a zero gradient where there should
 be one is an error of 1; anything that is not a number is an infinite error.
@@ -26,9 +26,10 @@ from reference_model.tokens import SyntheticTokens
 from reference_model.trainer import Trainer
 
 TOLERANCE = {
-    # float64 parity is about 1e-15, bfloat16's rounding about 1e-2; a wrong collective is off by a half or more
-    torch.float64: 1e-9,
-    torch.bfloat16: 0.1,
+    # float64 parity is about 1e-15, bfloat16's rounding about 1e-2, float8's 1e-1; a wrong collective is off by a half
+    "float64": 1e-11,
+    "bfloat16": 0.1,
+    "float8": 0.3,
 }
 ORACLE_ROWS = 64  # sequences at a time in the single process: a large cluster's batch would not fit at once
 
@@ -40,7 +41,7 @@ class Proof:
     loss_error: float  # relative
     gradient_error: float  # of one parameter's gradient: norm of the difference by norm of the gradient
     worst: str  # that parameter, and the rank that holds it
-    dtype: torch.dtype = torch.float64  # of the layout's products; the single process computes in float64
+    dtype: str = "float64"  # of the layout's products; the single process computes in float64
 
     @property
     def holds(self) -> bool:
@@ -49,7 +50,7 @@ class Proof:
 
     def __str__(self) -> str:
         return (
-            f"in {str(self.dtype).removeprefix('torch.')}: loss error {self.loss_error:.2g}, gradient error "
+            f"in {self.dtype}: loss error {self.loss_error:.2g}, gradient error "
             f"{self.gradient_error:.2g} of {self.worst}, allowed {TOLERANCE[self.dtype]:g}"
         )
 
@@ -57,6 +58,7 @@ class Proof:
 def prove(job: Job, grid: Grid, world: World, *, dtype: torch.dtype = torch.float64) -> Proof:
     """Compare one step of `job` (a small one: see gate_job) on the grid with a single process."""
     trainer = Trainer(job, grid, world.device, dtype=dtype)
+    name = "float8" if job.fp8 and dtype == torch.bfloat16 else str(dtype).removeprefix("torch.")
     loss = trainer.global_loss(trainer.forward_backward(0))
     gradients = trainer.gradients()
     oracle_loss, oracle = single_process(job, world.device)
@@ -64,10 +66,10 @@ def prove(job: Job, grid: Grid, world: World, *, dtype: torch.dtype = torch.floa
     worst = max(errors, key=lambda name: errors[name])
     found = world.gather((finite(abs(loss - oracle_loss) / oracle_loss), errors[worst], worst, sorted(errors)))
     if missed := set(oracle) - {name for *_, names in found for name in names}:
-        return Proof(loss_error=found[0][0], gradient_error=math.inf, worst=f"{min(missed)}, on no rank", dtype=dtype)
+        return Proof(loss_error=found[0][0], gradient_error=math.inf, worst=f"{min(missed)}, on no rank", dtype=name)
     rank = max(range(world.size), key=lambda r: found[r][1])
     worst = f"{found[rank][2]} on rank {rank}"
-    return Proof(loss_error=max(f[0] for f in found), gradient_error=found[rank][1], worst=worst, dtype=dtype)
+    return Proof(loss_error=max(f[0] for f in found), gradient_error=found[rank][1], worst=worst, dtype=name)
 
 
 def single_process(job: Job, device: torch.device) -> tuple[float, dict[str, Tensor]]:

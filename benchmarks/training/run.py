@@ -1,8 +1,8 @@
 """Times training steps of the reference model, after proving them.
 
-Order: the proof (proof.py) on a small model with the same layout; then the asked model: warm-up steps,
-then timed ones (timing.py). A step's time is its slowest rank's; the ranks' own medians and the split of
-the step travel along. If the proof fails, no speed is reported: a time of wrong work is not a time.
+Order: the proof (proof.py) on a small model with the same layout; then what a step is made of (calibration.py); then
+the asked model: warm-up steps, timed ones (timing.py) and observed ones (observation.py). What all that amounts to is
+account.py. If the proof fails, no speed is reported: a time of wrong work is not a time.
 
     torchrun --nproc-per-node=4 -m benchmarks training --layout tp2,pp2,dp1
 """
@@ -12,21 +12,23 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Iterator
-from statistics import median
-from typing import Any
 
 import torch
 
-from benchmarks.measurement import Measurement, Metric
+from benchmarks.measurement import Measurement
+from benchmarks.training.account import Account
+from benchmarks.training.calibration import calibrate
 from benchmarks.training.proof import Proof, prove
 from benchmarks.training.spec import Training
-from benchmarks.training.timing import Timing, time_steps
+from benchmarks.training.timing import time_steps
 from benchmarks.world import World
+from reference_model.float8 import why_not
 from reference_model.job import Job, gate_job
 from reference_model.memory import memory_of
+from reference_model.packed import PackedTokens
 from reference_model.parallel import Grid
 
-DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
+DTYPES = {"bf16": torch.bfloat16, "fp8": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
 
 
 def run(spec: Training, world: World) -> Iterator[Measurement]:
@@ -34,6 +36,7 @@ def run(spec: Training, world: World) -> Iterator[Measurement]:
     spec.check(world.place)
     job = spec.job(world.place)
     refuse_what_cannot_fit(job, world)
+    refuse_what_cannot_be_read_or_multiplied(job, world)
     grid = Grid.open(job.layout, world.device.type)
     dtype = DTYPES[spec.dtype_at(world.place)]
     proofs = [prove(gate_job(job), grid, world)]
@@ -44,13 +47,6 @@ def run(spec: Training, world: World) -> Iterator[Measurement]:
     gc.collect()  # pipeline stages hold themselves in cycles: the next benchmark needs their memory
     if world.device.type == "cuda":
         torch.cuda.empty_cache()
-
-
-def flops_per_step(job: Job) -> dict[str, Any]:
-    """One step's FLOPs on all ranks, in each convention; the metric counts the first."""
-    model, full = (job.tokens * job.shape.flops_per_token(job.sequence, causal=c) for c in (True, False))
-    again = job.tokens * job.shape.recomputed_flops_per_token(job.sequence) if job.recompute == "full" else 0.0
-    return {"model, causal": model, "model, full attention": full, "executed, causal": model + again}
 
 
 def refuse_what_cannot_fit(job: Job, world: World) -> None:
@@ -65,6 +61,19 @@ def refuse_what_cannot_fit(job: Job, world: World) -> None:
             f"and the smallest has {have / 1e9:.0f} GB: raise tp, pp or dp, drop shard, or use fewer layers; "
             "python -m benchmarks training --dry-run --search says what fits"
         )
+
+
+def refuse_what_cannot_be_read_or_multiplied(job: Job, world: World) -> None:
+    """Raise ValueError, on every rank alike, where one of them has no float8, or cannot read the token file."""
+    reason = why_not(world.device) if job.fp8 else ""
+    if job.data and not reason:
+        try:
+            tokens = PackedTokens.open(job.data, vocab=job.shape.vocab, sequence=job.sequence, batch=job.batch)
+            tokens.close()
+        except ValueError as error:
+            reason = str(error)
+    if bad := [(rank, said) for rank, said in enumerate(world.gather(reason)) if said]:
+        raise ValueError(f"rank {bad[0][0]} on {world.nodes[bad[0][0]]}: {bad[0][1]}")
 
 
 def proven(spec: Training, world: World, proofs: list[Proof]) -> Iterator[Measurement]:
@@ -82,7 +91,8 @@ def timed(spec: Training, world: World, job: Job, grid: Grid, proofs: list[Proof
     reason = next((f"not timed: the step is wrong ({proof})" for proof in proofs if not proof.holds), "")
     if not reason:
         dtype = DTYPES[spec.dtype_at(world.place)]
-        timing = time_steps(job, grid, world, dtype=dtype, warmup=spec.warmup, steps=spec.steps)
+        figures = calibrate(job, grid, world, dtype=dtype)
+        timing = time_steps(job, grid, world, dtype=dtype, warmup=spec.warmup, steps=spec.steps, observed=spec.observed)
         reason = "" if all(map(math.isfinite, timing.losses)) else f"the loss is not a number: {timing.losses}"
     if not world.is_first:
         return
@@ -90,23 +100,4 @@ def timed(spec: Training, world: World, job: Job, grid: Grid, proofs: list[Proof
         for metric in metrics.values():
             yield metric.measured(outcome="error", reason=reason, subject=world.all())
         return
-    yield from reported(metrics, timing, world)
-
-
-def reported(metrics: dict[str, Metric], timing: Timing, world: World) -> Iterator[Measurement]:
-    """The measurements that timed steps amount to."""
-    job, slowest, everyone = timing.job, timing.slowest, world.all()
-    columns: dict[str, list[Any]] = {"rank": list(range(world.size)), "median_s": list(map(median, timing.times))}
-    plan = timing.predicted() if job.layout.pp > 1 else None
-    notes: dict[str, Any] = {"losses": timing.losses, "split": timing.split}
-    if all(timing.peak_bytes):
-        columns["peak_bytes"] = timing.peak_bytes
-        alive = enumerate(plan.alive if plan else (1,))
-        notes["predicted_bytes"] = [memory_of(job, r, alive=n).total for r, n in alive]  # by pipeline rank
-    yield metrics["step.time"].measured(*slowest, subject=everyone, notes=notes, columns=columns)
-    yield metrics["tokens_rate"].measured(*(job.tokens / s for s in slowest), subject=everyone)
-    flops, conventions = job.tokens * job.shape.flops_per_token(job.sequence), flops_per_step(job)
-    yield metrics["flops"].measured(*(flops / s for s in slowest), subject=everyone, notes=conventions)
-    if plan:
-        notes = {"predicted": plan.bubble, "residual": median(timing.bubbles) - plan.bubble}
-        yield metrics["bubble"].measured(*timing.bubbles, subject=everyone, notes=notes)
+    yield from Account(spec, world, timing, figures).measurements(metrics)

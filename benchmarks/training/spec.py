@@ -35,12 +35,18 @@ class Training:
     micro_batches: int = 4  # micro-batches of each data parallel rank in one step
     schedule: str = "1f1b"  # gpipe | 1f1b | interleaved | looped-bfs | zero-bubble | zbv | dualpipev
     stages_per_rank: int = 1  # pipeline stages on one rank
-    recompute: str = "none"  # none | full: activations are computed again in the backward pass
+    recompute: str = "none"  # none | selective (all but products and attention) | full: computed again going backward
     compile: str = ""  # backend of torch.compile for every block ("inductor"); empty: eager
-    dtype: str = "auto"  # of the products: bf16 | fp32 | fp64; "auto": bf16 on GPUs, else fp32
-    steps: int = 8  # timed steps
+    dtype: str = "auto"  # of the products: bf16 | fp8 (blocks only, the rest bf16) | fp32 | fp64; "auto": bf16 on GPUs
+    data: str = ""  # a packed token file; empty: synthetic tokens
+    steps: int = 8  # timed steps; 48 with 2 before them store a loss curve of 50
+    observed: int = 2  # steps after them, slower: their communication is counted and timed
     warmup: int = 2  # steps before them; the first pipeline step is never timed
     allow_tp_across_nodes: bool = False  # tensor parallel groups over the network: slow, but its price can be measured
+    peak: float = 0.0  # dense bf16 FLOP/s of one GPU, for MFU; 0: of its data sheet, if the GPU is known
+    memory_rate: float = 0.0  # B/s of one GPU's memory ...
+    inside_rate: float = 0.0  # ... of its links inside a node, one way ...
+    between_rate: float = 0.0  # ... and of its share of the network: from a data sheet, for the plan shown beside
     seed: int = 0  # of weights and tokens
     limit_s: float = 180.0
 
@@ -58,6 +64,7 @@ class Training:
             shape=shape.cut(self.layers) if self.layers else shape, layout=layout, sequence=self.sequence,
             micro_batch=self.micro_batch, micro_batches=self.micro_batches, schedule=self.schedule,
             stages_per_rank=self.stages_per_rank, recompute=self.recompute, compile=self.compile, seed=self.seed,
+            fp8=self.dtype == "fp8", data=self.data,
         )  # fmt: skip
         job.check()
         return job
@@ -65,16 +72,23 @@ class Training:
     def check(self, place: Place) -> None:
         """Raise ValueError, with a cure, where this cannot run at `place`. Costs nothing: no rank is needed."""
         job = self.job(place)
-        if self.dtype not in ("auto", "bf16", "fp32", "fp64"):
-            raise ValueError(f"no dtype {self.dtype!r} for training: use auto, bf16, fp32 or fp64")
+        if self.dtype not in ("auto", "bf16", "fp8", "fp32", "fp64"):
+            raise ValueError(f"no dtype {self.dtype!r} for training: use auto, bf16, fp8, fp32 or fp64")
+        if self.dtype == "fp8" and place.device != "cuda":
+            raise ValueError("fp8 needs tensor cores that have it (H100 and later); these ranks run on CPUs: use bf16")
         tp, inside = job.layout.tp, place.ranks_per_node
         if place.nodes > 1 and inside % tp and not self.allow_tp_across_nodes:
             raise ValueError(
                 f"tp {tp} does not fit into nodes of {inside} ranks: its traffic would cross the network; use a tp "
                 f"that divides {inside}, or allow_tp_across_nodes to measure the price"
             )
-        if self.steps < 1 or self.warmup < 1:
-            raise ValueError("training needs one timed step and one before it or more: raise steps and warmup to 1")
+        if min(self.steps, self.warmup, self.observed) < 1:
+            raise ValueError(
+                "training needs a timed step, one before it and an observed one after it: "
+                "raise steps, warmup and observed to 1"
+            )
+        if min(self.peak, self.memory_rate, self.inside_rate, self.between_rate) < 0:
+            raise ValueError("of peak, memory_rate, inside_rate and between_rate none is negative; 0 is unknown")
 
     def dtype_at(self, place: Place) -> str:
         """The products' type there."""
@@ -104,7 +118,13 @@ class Training:
             "step.time": Metric(name="training.step.time", unit="s", better="lower", params=params),
             "tokens_rate": Metric(name="training.tokens_rate", unit="1/s", better="higher", params=params),
             "flops": Metric(name="training.flops", unit="FLOP/s", better="higher", params=params),
+            # predicted from this run's own products, memory and links, by measured step time
+            "predicted_share": Metric(name="training.predicted_share", unit="1", better="higher", params=params),
         }
+        if place.nodes > 1:  # share of the step in which ranks wait for communication between nodes
+            found["network_share"] = Metric(name="training.network_share", unit="1", better="lower", params=params)
+        if self.data:  # share of the step in which it waits for its tokens
+            found["data_share"] = Metric(name="training.data_share", unit="1", better="lower", params=params)
         if job.layout.pp > 1:  # share of the passes in which a rank does nothing
             found["bubble"] = Metric(name="training.bubble", unit="1", better="lower", params=params)
         return found

@@ -1,9 +1,9 @@
 """Times steps on every rank, and says where their time went.
 
 A step runs from a barrier to the end of the optimizer; its parts come from the trainer's ledger. In a
-pipeline, what a rank does within the passes is its busy time, and what is left of them is waiting: the
-bubble, and sends and receives that nothing hides. The bubble is also predicted, by playing the schedule
-with this run's own costs per stage.
+pipeline, what a rank does within the passes is its busy time, and what is left of them is waiting. The bubble is
+predicted, by playing the schedule with this run's own costs per stage; waiting beyond it is exposed communication
+between stages. Steps after the timed ones are observed (observation.py): how long ranks wait for other communication.
 
 >>> timing = time_steps(job, grid, world, dtype=torch.float32, warmup=2, steps=8)      # on every rank
 >>> timing.slowest                                             # seconds of each step
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import torch
 
+from benchmarks.training.observation import Observed, observe
 from benchmarks.world import World
 from reference_model.job import Job
 from reference_model.parallel import Grid
@@ -36,6 +37,8 @@ class Timing:
     times: list[list[float]]  # seconds, [rank][step]
     spans: list[list[Spans]]  # [rank][step]
     losses: list[float]  # of every step, those before the timed ones too
+    norms: list[float]  # of the gradients, of the same steps
+    observed: list[list[Observed]]  # [rank][observed step]
     peak_bytes: list[int]  # most memory that torch allocated, by rank; 0 on a CPU
 
     @property
@@ -45,12 +48,71 @@ class Timing:
 
     @property
     def split(self) -> dict[str, float]:
-        """Shares of the steps' time, over all ranks: data, busy, waiting, optimizer, report and what is left."""
+        """Shares of the steps' time, over all ranks: together 1.
+
+        data, optimizer and report are spans of their own. Of the passes: exposed communication along tp, cp and dp,
+        in a pipeline the bubble and the exposed sends between stages, and compute, which is the rest of a rank's busy
+        time. `other` is what no span covers.
+        """
         total = sum(map(sum, self.times))
         shares = {name: sum(sum(s.get(name, [])) for rank in self.spans for s in rank) / total for name in PHASES}
         passes = shares.pop("passes")
-        busy = sum(busy_of(s) for rank in self.spans for s in rank) / total if self.job.layout.pp > 1 else passes
-        return {**shares, "busy": busy, "waiting": passes - busy, "other": 1.0 - passes - sum(shares.values())}
+        outside = 1.0 - passes - sum(shares.values())
+        busy = passes
+        if self.job.layout.pp > 1:
+            busy = sum(busy_of(s) for rank in self.spans for s in rank) / total
+            bubble = min(passes - busy, self.predicted().bubble * passes)
+            shares |= {"bubble": bubble, "pp": passes - busy - bubble}
+        exposed = {axis: share * passes for axis, share in self.exposed.items()}
+        return {"compute": busy - sum(exposed.values()), **exposed, **shares, "other": outside}
+
+    @property
+    def exposed(self) -> dict[str, float]:
+        """Shares of the passes in which ranks wait for communication within a stage, by axis."""
+        seen = [step for rank in self.observed for step in rank]
+        axes = sorted({axis for step in seen for axis in step.exposed} - {"pp"})
+        total = sum(step.seconds for step in seen)
+        return {axis: sum(step.exposed.get(axis, 0.0) for step in seen) / total for axis in axes}
+
+    @property
+    def compute(self) -> list[float]:
+        """Seconds of each rank's own work in the passes of a step, without waiting for anybody."""
+        if all(step.compute for rank in self.observed for step in rank):  # as the device itself has it
+            return [statistics.median(step.compute for step in rank) for rank in self.observed]
+        found = []
+        for spans, steps in zip(self.spans, self.observed, strict=True):
+            within = [busy_of(s) if self.job.layout.pp > 1 else sum(s["passes"]) for s in spans]
+            waited = statistics.median(
+                sum(v for axis, v in step.exposed.items() if axis != "pp") / step.seconds for step in steps
+            )
+            found.append(statistics.median(within) - waited * statistics.median(sum(s["passes"]) for s in spans))
+        return found
+
+    @property
+    def straggling(self) -> tuple[float, int]:
+        """The share of their compute that ranks of one pipeline rank wait for its slowest, at worst; that rank."""
+        own, per_stage = self.compute, len(self.times) // self.job.layout.pp
+        worst = (0.0, 0)
+        for first in range(0, len(own), per_stage):
+            alike = own[first : first + per_stage]
+            slowest = max(range(per_stage), key=alike.__getitem__)
+            if alike[slowest] > 0:
+                worst = max(worst, (1.0 - statistics.mean(alike) / alike[slowest], first + slowest))
+        return worst
+
+    def network(self, crossing: set[str]) -> list[float]:
+        """Of each observed step, the share of a step in which ranks wait for communication between nodes.
+
+        `crossing` are the axes with a group on several nodes.
+        """
+        split = self.split
+        passes = sum(split.get(name, 0.0) for name in ("compute", "bubble", "pp", *self.exposed))
+        hops = split.get("pp", 0.0) if "pp" in crossing else 0.0
+        found = []
+        for steps in zip(*self.observed, strict=True):
+            waited = sum(v for step in steps for axis, v in step.exposed.items() if axis in crossing and axis != "pp")
+            found.append(passes * waited / sum(step.seconds for step in steps) + hops)
+        return found
 
     @property
     def bubbles(self) -> list[float]:
@@ -84,20 +146,24 @@ def busy_of(spans: Spans) -> float:
     return sum(sum(seconds) for name, seconds in spans.items() if name not in PHASES)
 
 
-def time_steps(job: Job, grid: Grid, world: World, *, dtype: torch.dtype, warmup: int, steps: int) -> Timing:
-    """Train `warmup` steps, then time `steps`. Every rank calls it and gets the same answer."""
+def time_steps(
+    job: Job, grid: Grid, world: World, *, dtype: torch.dtype, warmup: int, steps: int, observed: int = 1
+) -> Timing:
+    """Train `warmup` steps, time `steps`, observe some more. Every rank calls it and gets the same answer."""
     trainer = Trainer(job, grid, world.device, dtype=dtype)
-    losses = [trainer.step(number).loss for number in range(warmup)]
+    done = [trainer.step(number) for number in range(warmup)]
     if world.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(world.device)
     times, spans, numbers = [], [], iter(range(warmup, warmup + steps))
     for _ in range(steps):
         world.barrier()
-        times.append(world.timed(lambda: losses.append(trainer.step(next(numbers)).loss)))
+        times.append(world.timed(lambda: done.append(trainer.step(next(numbers)))))
         spans.append(trainer.ledger.seconds())
     peak = torch.cuda.max_memory_allocated(world.device) if world.device.type == "cuda" else 0
-    everyone = world.gather((times, spans, peak))
+    seen = [observe(trainer, grid, world, number=warmup + steps + n) for n in range(observed)]
+    everyone = world.gather((times, spans, peak, seen))
     return Timing(
-        job=job, losses=losses, times=[own for own, _, _ in everyone], spans=[own for _, own, _ in everyone],
-        peak_bytes=[own for _, _, own in everyone],
+        job=job, losses=[step.loss for step in done], norms=[step.gradient_norm for step in done],
+        times=[own[0] for own in everyone], spans=[own[1] for own in everyone],
+        peak_bytes=[own[2] for own in everyone], observed=[own[3] for own in everyone],
     )  # fmt: skip
