@@ -34,6 +34,7 @@ class Series:
     labels: Sequence[str]  # of the units
     nodes: Sequence[str]
     serials: Sequence[str]  # of the part that each unit is; "" where nothing is known
+    lasting: Sequence[str]  # what each unit is called on every night
     place: int  # where its units begin in the night's columns
     gray: bool  # whether it is known what its samples lack
 
@@ -47,6 +48,7 @@ class Night:
     started: datetime
     cluster: str
     suite: str
+    nodes: int
     facts: dict[str, str]  # of the environment, joined where nodes differ
     series: tuple[Series, ...]  # what was soundly measured
     expected: tuple[tuple[str, ...], ...]  # what should have been: metric, params, unit, better
@@ -94,6 +96,7 @@ def read_night(folder: Path) -> Night:
             labels=names.labels[s["labels"]],
             nodes=names.nodes[s["nodes"]],
             serials=names.serials[s["serials"]],
+            lasting=names.lasting[s["lasting"]],
         )
         for s in head["series"]
     )
@@ -103,6 +106,7 @@ def read_night(folder: Path) -> Night:
         started=_moment(head["started"]),
         cluster=head["cluster"],
         suite=head["suite"],
+        nodes=head["nodes"],
         facts=head["facts"],
         series=series,
         expected=tuple(tuple(e) for e in head["expected"]),

@@ -36,7 +36,7 @@ from reports.serials import PARTS, Places, places
 from reports.statistics import Estimates
 from reports.units import Unit, Units, identities, labels, nodes, samples_of
 
-VERSION = 3
+VERSION = 4
 FOLDER = ".index"
 GRAY_SAMPLES = 10
 BAD = ("fail", "impossible", "waived")
@@ -50,6 +50,7 @@ class Names:
     labels: list[list[str]]
     nodes: list[list[str]]
     serials: list[list[str]]  # of the GPU or NIC that a unit is; "" where nothing is known
+    lasting: list[list[str]]  # what each unit is called on every night
     identities: list[list[list[Any]]]
     places: dict[str, list[str]]  # serial -> node and slot
 
@@ -152,7 +153,7 @@ def _made(stored: StoredRun, stamp: Sequence[int], verdicts: Iterable[Verdict] |
         place += len(n.units)
     head = {
         "stamp": list(stamp), "run": stored.run.id, "started": stored.run.started_at, "cluster": stored.run.cluster,
-        "suite": stored.run.suite, "facts": _facts(stored), "series": series,
+        "suite": stored.run.suite, "nodes": stored.run.nodes, "facts": _facts(stored), "series": series,
         "expected": [[*e.key, e.unit, e.better] for e in stored.run.expected],
     }  # fmt: skip
     return Index(
@@ -168,21 +169,28 @@ class _Tables:
     """Lists of names, each kept once."""
 
     def __init__(self) -> None:
-        self.lists: dict[str, dict[tuple[Any, ...], int]] = {"labels": {}, "nodes": {}, "serials": {}, "identities": {}}
+        self.lists: dict[str, dict[tuple[Any, ...], int]] = {
+            "labels": {},
+            "nodes": {},
+            "serials": {},
+            "lasting": {},
+            "identities": {},
+        }
         self.same: dict[tuple[str, int], dict[str, int]] = {}  # of a table, labels and serials follow from these
 
-    def add(self, n: Number, serial_of: Places) -> dict[str, int]:
+    def add(self, n: Number, where: Places) -> dict[str, int]:
         """Where each list of a number is."""
         per, named = n.expected.per, tuple(identities(n.units))
         found = {"identities": self._place("identities", named), "nodes": self._place("nodes", tuple(nodes(n.units)))}
         table = per, found["identities"]
         if table not in self.same or not isinstance(n.units, Units):
-            serials = tuple(serial_of.of(per, identity) for identity in named)
-            places = {
-                "labels": self._place("labels", tuple(labels(n.units))),
-                "serials": self._place("serials", serials),
+            per_unit = list(zip(named, labels(n.units), strict=True))
+            lists = {
+                "labels": tuple(label for _, label in per_unit),
+                "serials": tuple(where.of(per, identity) for identity in named),
+                "lasting": tuple(where.lasting(per, identity, label) for identity, label in per_unit),
             }
-            self.same[table] = places
+            self.same[table] = {name: self._place(name, each) for name, each in lists.items()}
         return found | self.same[table]
 
     def _place(self, name: str, found: tuple[Any, ...]) -> int:

@@ -11,7 +11,7 @@ The rules are reports/ladder.py's; what the alarms amount to is reports/nightly.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -168,8 +168,18 @@ def _gray(night: Night, series: Series) -> Floats | None:
 def _seen(night: Night, series: Series, floor: float, read: Callable[[Night, Series], Floats | None]) -> Bools | None:
     """Which units another night sees behind their peers as well; None where it did not measure the same."""
     other = night.by_key.get(series.key)
-    values = read(night, other) if other is not None and other.labels == series.labels else None
-    return None if values is None else ladder.against_peers(values, floor=floor).suspect
+    values = None if other is None else read(night, other)
+    if other is None or values is None:
+        return None
+    return _placed(series, other, ladder.against_peers(values, floor=floor).suspect, absent=False)
+
+
+def _placed(series: Series, other: Series, values: npt.NDArray[Any], *, absent: Any) -> npt.NDArray[Any]:
+    """A value of each unit of `other` in the order of the units of `series`, which may be others; by lasting name."""
+    if other.lasting == series.lasting:
+        return values
+    at = {name: i for i, name in enumerate(other.lasting)}
+    return np.array([values[at[name]] if name in at else absent for name in series.lasting], dtype=values.dtype)
 
 
 def _comparable(series: Series, before: Sequence[Night]) -> list[Night]:
@@ -180,18 +190,10 @@ def _comparable(series: Series, before: Sequence[Night]) -> list[Night]:
 
 def _rows(series: Series, nights: Sequence[Night]) -> Floats:
     """Nights x units in goodness, for the units of `series`; nan where a night lacks one."""
-    at = {label: i for i, label in enumerate(series.labels)}
     rows = np.full((len(nights), len(series.labels)), np.nan)
     for row, night in zip(rows, nights, strict=True):
-        old = night.by_key.get(series.key)
-        if old is None:
-            continue
-        if old.labels == series.labels:
-            row[:] = _goodness(night, old)
-            continue
-        for label, value in zip(old.labels, _goodness(night, old), strict=True):
-            if label in at:
-                row[at[label]] = value
+        if old := night.by_key.get(series.key):
+            row[:] = _placed(series, old, _goodness(night, old), absent=np.nan)
     return rows
 
 
@@ -205,13 +207,24 @@ def _parts(values: Floats) -> tuple[float, Floats]:
 def _again(asked: Asked, rerun: Night, before: Sequence[Night]) -> Asked:
     """The same number of a re-run against the same nights; unknown where the re-run lacks it."""
     series = rerun.by_key.get(asked.series.key)
-    if series is not None and series.labels == asked.series.labels:
-        return against_nights(series, rerun, before)
-    nothing = [
-        Deviation(np.zeros_like(d.amount), d.threshold, np.ones_like(d.chance), np.zeros_like(d.known))
-        for d in asked.parts
-    ]
-    return Asked(asked.series, nothing[0], nothing[1] if len(nothing) > 1 else None)
+    if series is None:
+        return Asked(asked.series, _unknown(asked.shared.amount.shape), asked.own and _unknown(asked.own.amount.shape))
+    found = against_nights(series, rerun, before)
+    if asked.own is None or found.own is None:
+        return Asked(asked.series, found.shared, asked.own and _unknown(asked.own.amount.shape))
+    d, shape = found.own, found.own.amount.shape
+    own = Deviation(
+        amount=_placed(asked.series, series, d.amount, absent=0.0),
+        threshold=_placed(asked.series, series, np.broadcast_to(d.threshold, shape), absent=0.0),
+        chance=_placed(asked.series, series, d.chance, absent=1.0),
+        known=_placed(asked.series, series, d.known, absent=False),
+    )
+    return Asked(asked.series, found.shared, own)
+
+
+def _unknown(shape: tuple[int, ...]) -> Deviation:
+    """Nothing is known of so many series."""
+    return Deviation(np.zeros(shape), np.zeros(shape), np.ones(shape), np.zeros(shape, dtype=bool))
 
 
 def _joined(asked: Sequence[Asked], *, shared: bool) -> Deviation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import tomllib
@@ -9,6 +10,7 @@ from datetime import date
 
 import pytest
 
+from benchmarks.measurement import Environment, Measurement, decode, encode
 from clusters import loader
 from reports import archive, index, pins, proposals, prune, runs, trend
 from reports.commands import main
@@ -44,8 +46,8 @@ def report(folder, *again):
 def test_a_quiet_night_is_nothing_new(history):
     found = report(write(history, 12))
     assert (found.status, found.history, found.baseline) == (0, 12, "night-003")
-    assert not found.groups
-    assert not found.suspects
+    assert not found.climbed.groups
+    assert not found.climbed.suspects
 
 
 def test_a_slower_night_is_suspect_until_two_re_runs_agree(history, capsys):
@@ -53,8 +55,8 @@ def test_a_slower_night_is_suspect_until_two_re_runs_agree(history, capsys):
     tonight = write(history, 12, factor=slow)
     first = report(tonight)
     assert first.status == 3
-    assert [(a.title, a.rung) for a in first.suspects] == [("collectives.all_reduce.busbw 1 GiB", "night")]
-    assert first.suspects[0].effect == pytest.approx(-0.06, abs=0.01)
+    assert [(a.title, a.rung) for a in first.climbed.suspects] == [("collectives.all_reduce.busbw 1 GiB", "night")]
+    assert first.climbed.suspects[0].effect == pytest.approx(-0.06, abs=0.01)
     again = [write(history, 12, name=f"again{'x' * i}", factor=slow) for i in range(2)]
     assert main(["nightly", str(tonight), "--history", str(history), "--confirm", *map(str, again)]) == 1
     said = capsys.readouterr().out
@@ -62,26 +64,26 @@ def test_a_slower_night_is_suspect_until_two_re_runs_agree(history, capsys):
     assert "collectives" in said
     fine = [write(history, 12, name=f"fine{'y' * i}") for i in range(2)]
     refuted = report(tonight, *fine)
-    assert (refuted.status, len(refuted.refuted)) == (0, 1)
+    assert (refuted.status, len(refuted.climbed.refuted)) == (0, 1)
 
 
 def test_one_gpu_that_fell_behind_is_named_with_its_node(history):
     tonight = write(history, 12, gpu={11: 0.9})
-    assert {(a.unit, a.node) for a in report(tonight).suspects} == {("node1 gpu3", "node1")}
+    assert {(a.unit, a.node) for a in report(tonight).climbed.suspects} == {("node1 gpu3", "node1")}
     found = report(tonight, *(write(history, 12, name="again" + "x" * i, gpu={11: 0.9}) for i in range(2)))
-    assert [(group.node, group.family) for group in found.groups] == [("node1", "gemm")]
-    assert found.groups[0].effect == pytest.approx(-0.1, abs=0.02)
+    assert [(group.node, group.family) for group in found.climbed.groups] == [("node1", "gemm")]
+    assert found.climbed.groups[0].effect == pytest.approx(-0.1, abs=0.02)
 
 
 def test_a_gray_gpu_is_found_in_its_samples(history):
     found = report(write(history, 12, gray=6))
-    assert {(a.rung, a.unit) for a in found.suspects} == {("gray", "node0 gpu6")}
+    assert {(a.rung, a.unit) for a in found.climbed.suspects} == {("gray", "node0 gpu6")}
 
 
 def test_improvements_are_shown_and_are_no_alarm(history):
     found = report(write(history, 12, factor={"checkpoint.save.time": 0.8}))
     assert found.status == 0
-    assert [a.title for a in found.improved] == ["checkpoint.save.time full"]
+    assert [a.title for a in found.climbed.improved] == ["checkpoint.save.time full"]
 
 
 def test_creep_is_seen_against_the_pinned_baseline(history):
@@ -89,7 +91,7 @@ def test_creep_is_seen_against_the_pinned_baseline(history):
         tonight = write(history, night, factor={"gemm.flops": 1 - 0.003 * (night - 11)})
     found = report(tonight)
     assert found.status == 1
-    assert ("drift", "") in {(a.rung, a.unit) for group in found.groups for a in group.alarms}
+    assert ("drift", "") in {(a.rung, a.unit) for group in found.climbed.groups for a in group.alarms}
 
 
 def test_what_is_missing_is_never_nothing_new(history):
@@ -109,6 +111,71 @@ def test_a_run_that_never_ended_cannot_say_and_time_zones_do_not_matter(history)
     assert report(tonight).history == 12
 
 
+def test_what_is_not_even_expected_any_more_is_told(history):
+    tonight = write(history, 12)
+    rewrite_head(tonight, expected=runs.head(tonight).expected[:-1])
+    found = report(tonight)
+    assert found.status == 3
+    assert found.climbed.gone == (("checkpoint.save.time", '{"contents": "full"}'),)
+    rewrite_head(tonight, nodes=1)  # of another size: nobody expects the same of it
+    assert report(tonight).climbed.gone == ()
+
+
+def test_a_metric_whose_unit_changed_is_not_compared_and_both_are_told(history, capsys):
+    tonight = write(history, 12)
+    rates = [dataclasses.replace(e, unit="GFLOP/s") if e.unit == "FLOP/s" else e for e in runs.head(tonight).expected]
+    rewrite_head(tonight, expected=tuple(rates))
+    records = tonight / "measurements.jsonl"
+    records.write_text(records.read_text().replace('"FLOP/s"', '"GFLOP/s"'))
+    assert main(["nightly", str(tonight), "--history", str(history)]) == 3
+    assert "changed its unit: FLOP/s (higher is better) until night-011, now GFLOP/s" in capsys.readouterr().out
+
+
+def test_clocks_that_jumped_are_told(history, capsys):
+    tonight = write(history, 12)
+    rewrite_head(tonight, started_at="2026-11-04T02:00:00.500Z")  # back into the past
+    assert main(["nightly", str(tonight), "--history", str(history)]) == 3
+    assert "left out: 8 that began later" in capsys.readouterr().out
+    rewrite_head(tonight, started_at="2099-01-01T00:00:00Z")
+    found = report(tonight)
+    assert (found.status, found.history) == (3, 12) and "in the future" in found.partial[0]
+
+
+def test_one_re_run_settles_nothing(history):
+    slow = {"collectives.all_reduce.busbw": 0.94}
+    found = report(write(history, 12, factor=slow), write(history, 12, name="again", factor=slow))
+    assert (found.status, len(found.climbed.suspects), found.climbed.groups) == (3, 1, ())
+
+
+def test_ranks_are_known_by_their_node_whatever_their_number(history):
+    """Rank 11 of tonight's sixteen is rank 3 of a re-run on one node: the same GPU."""
+    for folder in sorted(history.glob("night-*")):
+        place(folder, 2)
+    tonight = place(write(history, 12, gpu={11: 0.9}), 2)
+    again = [only(place(write(history, 12, name="again" + "x" * i, gpu={11: 0.9}), 2), "node1") for i in range(2)]
+    found = report(tonight, *again)
+    assert [(group.node, group.family) for group in found.climbed.groups] == [("node1", "gemm")]
+
+
+def place(folder, nodes):
+    """Say which ranks were on which node."""
+    environments = [Environment(node=f"node{i}", ranks=tuple(range(8 * i, 8 * i + 8))) for i in range(nodes)]
+    (folder / "environments.jsonl").write_text("".join(encode(e) + "\n" for e in environments))
+    return folder
+
+
+def only(folder, node):
+    """The GEMMs of one node, its ranks numbered from zero."""
+    records = [decode(Measurement, line) for line in (folder / "measurements.jsonl").read_text().splitlines()]
+    kept = [m for m in records if m.subject.node == node]
+    kept = [dataclasses.replace(m, subject=dataclasses.replace(m.subject, rank=i)) for i, m in enumerate(kept)]
+    (folder / "measurements.jsonl").write_text("".join(encode(m) + "\n" for m in kept))
+    (folder / "environments.jsonl").write_text(encode(Environment(node=node, ranks=tuple(range(8)))) + "\n")
+    gemm = dataclasses.replace(runs.head(folder).expected[0], units=8)
+    rewrite_head(folder, expected=(gemm,), nodes=1)
+    return folder
+
+
 def test_below_a_hard_limit_is_a_regression_on_any_night(history):
     assert report(write(history, 12, factor={"gemm.flops": 0.4})).status == 1
 
@@ -126,7 +193,7 @@ def test_nights_that_failed_do_not_become_the_measure(history):
         write(history, night, factor={"gemm.flops": 0.4})
     found = report(write(history, 24))
     assert found.status == 0
-    assert not found.improved
+    assert not found.climbed.improved
 
 
 def test_the_index_can_be_thrown_away_and_follows_the_run(history):
@@ -305,6 +372,7 @@ def test_without_a_place_for_the_index_everything_still_works(history, monkeypat
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
+    shutil.rmtree(history / index.FOLDER, ignore_errors=True)
     monkeypatch.setattr(index.np, "savez", full)
     assert len(archive.nights(history)) == 12
     assert not list((history / index.FOLDER).glob("*"))
