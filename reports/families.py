@@ -7,14 +7,13 @@ the Verdicts say; nothing is judged here.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.measurement import PAIRS, Expected, Verdict, params_key
-from reports import charts
+from reports import charts, heatmap
 from reports.anatomy import anatomies
 from reports.before import Before
 from reports.drawing import Line, Panel, Point
@@ -24,12 +23,12 @@ from reports.quantities import param, percent, quantity, size
 from reports.runs import StoredRun
 from reports.sparks import trends
 from reports.statistics import Estimate, median
+from reports.units import Units
 
 PANELS = 24  # charts of one family; more are counted
 ROWS = 40  # rows of a family's table
 MARKS = 64  # so many ranks have a mark each; more become a step curve
 NAMED = 3  # of them that a step curve names
-CELLS = 48  # so many ranks a side in a heat map; more are blocks of ranks, each showing its worst pair
 GRAVITY = ("impossible", "fail", "noisy", "waived", "pass")
 
 ABOUT = {
@@ -188,27 +187,15 @@ def _name(label: str, node: str) -> str:
 
 
 def _pairs(e: Expected, attempt: Attempt, verdicts: list[Verdict]) -> Panel:
-    units, bad = attempt.units, _bad_units(verdicts)
-    n = 1 + max(max(u.identity) for u in units)
-    block = math.ceil(n / CELLS)
-    side = math.ceil(n / block)
-    values: list[list[float | None]] = [[None] * side for _ in range(side)]
-    failing = set()
-    worse = min if e.better == "higher" else max
-    for u, value in zip(units, attempt.estimates.median.tolist(), strict=True):
-        i, j = u.identity[0] // block, u.identity[1] // block
-        known = values[i][j]
-        values[i][j] = value if known is None else worse(known, value)
-        if u.label in bad:
-            failing.add((i, j))
-    middle = median([v for row in values for v in row if v is not None])
-    detail = (
-        _detail(e) + " · row sends to column" + (f" · worst pair of each {block} x {block} ranks" if block > 1 else "")
-    )
-    what = f"{e.metric} of {len(units):,} pairs, median {quantity(middle, e.unit)}, {len(failing)} marked as failing"
-    labels = [str(i * block) for i in range(side)]
-    chart = charts.heat(values, labels, failing, unit=e.unit, higher=e.better == "higher", what=what)
-    return Panel(title=_title(e), detail=detail.strip(" ·"), chart=chart, wide=side > 8)
+    units, higher = attempt.units, e.better == "higher"
+    identities = units.identities if isinstance(units, Units) else [unit.identity for unit in units]
+    table, block = heatmap.cells(identities, attempt.estimates.median, higher=higher)
+    failing = heatmap.marked(_bad_units(verdicts), block)
+    what = heatmap.told(table, failing, metric=e.metric, pairs=len(units), unit=e.unit)
+    worst = f"worst pair of each {block} x {block} ranks" if block > 1 else ""
+    detail = " · ".join(part for part in (_detail(e), "row sends to column", worst) if part)
+    chart = heatmap.draw(table, block, failing, unit=e.unit, higher=higher, what=what)
+    return Panel(title=_title(e), detail=detail, chart=chart, wide=len(table) > 8)
 
 
 def _row(e: Expected, value: Estimate, verdicts: list[Verdict], before: Estimate | None) -> Row:
