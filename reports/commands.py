@@ -17,6 +17,7 @@ from benchmarks.measurement import Verdict
 from reports import (
     compare,
     comparepage,
+    confirm,
     junit,
     moneycommand,
     nightly,
@@ -94,6 +95,7 @@ def build_parser() -> argparse.ArgumentParser:
     one.add_argument("-o", "--output", type=Path, metavar="FILE", help="write a page too")
     one.set_defaults(command=compare_runs)
     nightly.add_parser(commands)
+    confirm.add_parser(commands)
     trend.add_parser(commands)
     promote.add_parsers(commands)
     proposals.add_parser(commands)
