@@ -21,15 +21,16 @@ from benchmarks.inventory import DriverError, InstalledGpu, gpus
 from benchmarks.launch import LAUNCHERS
 from benchmarks.measurement import Config, Run, Verdict, now
 from benchmarks.spec import to_place
+from clusters import knownbad
 from clusters.cluster import Cluster
+from clusters.knownbad import KnownBad, KnownBadError
 from clusters.loader import ClusterError, check_metrics, check_settings, load
 from reports import index, page, runs
 from reports.before import BASELINE, keep
 from reports.culprits import told
-from suites import continuation, knownbad, nightly, overhead, places, search, storageplace
+from suites import continuation, nightly, overhead, places, search, storageplace
 from suites.allocation import OF_SLURM, Allocation, Say, Wish, hold
 from suites.controller import UNFINISHED, Controller, NodesLostError, TimeUpError, group_timeout_s
-from suites.knownbad import KnownBad, KnownBadError
 from suites.lock import CampaignLock, LockedError
 from suites.needs import checks
 from suites.nodes import NodesError, fold

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusters import knownbad
+from clusters.knownbad import KnownBad, KnownBadError
 from clusters.limits import Limit
 from reports.bounds import against
 from reports.evidence import Attempt
 from reports.units import Unit
-from suites import knownbad, nightly
-from suites.knownbad import KnownBad, KnownBadError
+from suites import nightly
 from suites.nightly import Range, blocks, choose, seconds_until
 from suites.nodes import NodesError
 
