@@ -45,6 +45,7 @@ class Attempt:
     numbers: tuple[int, ...]
     units: Sequence[Unit] = ()
     problem: Problem | None = None
+    says: str = ""  # who or what it was, in the benchmark's own words (notes["says"]): shown where it does not pass
 
     @functools.cached_property
     def estimates(self) -> Estimates:
@@ -130,7 +131,8 @@ class Evidence:
         if failed := [errors[number] for number in numbers if number in errors]:
             absent = f" ({problem.reason})" if problem and problem.status == "missing" else ""
             problem = Problem("error", failed[-1] + absent)
-        return Attempt(numbers=numbers, units=units, problem=problem)
+        said = dict.fromkeys(str(m.notes["says"]) for ms in found for m in ms if m.notes.get("says"))
+        return Attempt(numbers=numbers, units=units, problem=problem, says=listed(list(said)))
 
 
 def listed(names: Sequence[object]) -> str:

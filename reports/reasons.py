@@ -40,6 +40,8 @@ def told(
         said += "; that is beyond what is physically possible: the measurement is broken"
     if len(alike) > 1:
         said += f"; {len(alike)} of {len(attempt.units)} units: {listed([j.unit for j in alike])}"
+    if attempt.says and worst.status != "pass":
+        said += f"; {attempt.says}"
     if waiver and worst.status == "waived":
         said += f"; waived by {waiver.approver} until {waiver.expires} ({waiver.id}: {waiver.reason})"
     if expired and worst.status == "fail":

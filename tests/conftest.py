@@ -10,6 +10,7 @@ import ctypes
 import functools
 import os
 import shutil
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -66,8 +67,16 @@ def lacks_sshd() -> str:
     return lacks_root() or (f"it needs {', '.join(missing)}: apt-get install openssh-server" if missing else "")
 
 
+def lacks_fuse() -> str:
+    """Why no FUSE file system can be mounted here; "" where it can."""
+    if not Path("/dev/fuse").exists():
+        return "it needs FUSE: the kernel's module (modprobe fuse), and /dev/fuse in a container"
+    return "" if shutil.which("bindfs") else "it needs bindfs: apt-get install bindfs"
+
+
 LACKS = {
     "root": lacks_root, "slurm": lacks_slurm, "chromium": lacks_chromium, "mpi": lacks_mpi, "sshd": lacks_sshd,
+    "fuse": lacks_fuse,
 }  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from clusters.physics import daly_interval, lost_share
 from clusters.projection import ProjectionError
 
 MAX_NAMES = 16
+SHOWN = 3  # of them in a sentence
 
 
 @dataclass(kw_only=True)
@@ -57,7 +58,8 @@ def measurements(spec: Checkpoint, world: World, directory: Directory, results: 
     room = {"size_bytes": directory.size_bytes, "free_bytes": directory.free_bytes, "problems": directory.problems}
     room |= {"leftovers": directory.leftovers} if directory.leftovers else {}
     if spec.repetitions:
-        yield spec.problems().measured(len(directory.problems), subject=world.all(), notes={**place, **room})
+        says = {"says": "; ".join(directory.problems)} if directory.problems else {}
+        yield spec.problems().measured(len(directory.problems), subject=world.all(), notes={**place, **room, **says})
         for operation, files_rate in results.files_rate.items():
             yield spec.metadata(operation).measured(*files_rate, subject=world.all())
         yield from (_projected if spec.partial(world.place) else _whole)(spec, world, results, place)
@@ -144,9 +146,11 @@ def _of_loads(
     coldest = min(loads, key=lambda found: found.cold_share)
     notes = {**where, **coldest.evidence}
     wrong = loads[-1].wrong
-    named = {**notes, "wrong": wrong[:MAX_NAMES]} if wrong else notes
+    named = {**notes, "wrong": wrong[:MAX_NAMES], "says": f"wrong: {', '.join(wrong[:SHOWN])}"} if wrong else notes
     yield measured("load.wrong_tensors", [len(wrong)], notes=named)
-    yield measured("load.cold_share", [coldest.cold_share], notes=notes)
+    yield measured(
+        "load.cold_share", [coldest.cold_share], notes={**notes, "says": coldest.doubt} if coldest.doubt else notes
+    )
     columns = _rank_columns(loads, world)
     if coldest.cold_share >= COLD:
         yield measured("load.time", [found.seconds for found in loads], columns=columns, notes=notes)
@@ -169,7 +173,8 @@ def _slowest(saves: list[Saved], world: World, osts: list[str]) -> dict[str, str
     worst = max(range(len(saves)), key=lambda i: saves[i].seconds)
     rank = saves[worst].slowest_rank
     targets = f" ({osts[worst]})" if osts and osts[worst] else ""
-    return {"slowest": f"rank {rank} on {world.nodes[rank]}{targets}"}
+    slowest = f"rank {rank} on {world.nodes[rank]}{targets}"
+    return {"slowest": slowest, "says": f"the slowest save waited for {slowest}"}
 
 
 def _goodput(spec: Checkpoint, saves: list[Saved]) -> dict[str, float]:

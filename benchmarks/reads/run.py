@@ -195,6 +195,6 @@ def _measurements(
         yield spec.metric(f"{order}.bandwidth", files).measured(*rates, **fields)
         if order == "random":
             yield spec.metric("random.rate", files).measured(*(rate / spec.window_bytes for rate in rates), **fields)
-    notes = {**place, **coldest.evidence, "reads": reads}
+    notes = {**place, **coldest.evidence, "reads": reads, **({"says": coldest.doubt} if coldest.doubt else {})}
     yield spec.metric("cold_share", files).measured(coldest.share, subject=world.all(), notes=notes)
     yield spec.metric("wrong_elements", files).measured(results.wrong, subject=world.all(), notes=notes)
