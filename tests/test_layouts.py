@@ -4,9 +4,10 @@ All in float64, over one global batch of one small model, so that one oracle ser
 script with a number of ranks, this file is the ranks' program: one process that forks them.
 """
 
-import collections
+import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import shutil
@@ -20,8 +21,7 @@ from unittest import mock
 
 import pytest
 
-from benchmarks.training.prediction import Efficiency, Machine, Rates
-from reference_model.job import Job
+from reference_model.job import SCHEDULES, SPLIT_BACKWARD, Job
 from reference_model.layout import Layout
 from reference_model.shape import Shape
 
@@ -33,13 +33,19 @@ TWO = {"stages_per_rank": 2}
 CASES = {
     4: [
         ("dp4,shard1", {}),
+        ("dp4,shard1", {"recompute": "selective"}),
+        ("dp4,shard1", {"recompute": "full", "compile": "aot_eager"}),
         ("dp4", {}),
+        ("dp4", {"recompute": "full"}),
+        ("dp4", {"recompute": "selective"}),
         ("dp4,shard2", {}),
+        ("dp4,shard2", {"recompute": "full"}),
+        ("dp4,shard2", {"recompute": "selective", "compile": "aot_eager"}),
         ("tp4", {}),
-        ("tp2,dp2", {}),
-        ("cp4", {}),
-        ("cp2,tp2", {}),
+        ("tp2,dp2", {"compile": "aot_eager"}),
+        ("cp4", {"recompute": "full"}),
         ("cp2,dp2", {}),
+        ("pp2,cp2", {"schedule": "1f1b", "recompute": "selective", "compile": "aot_eager"}),
         ("pp4", {"schedule": "gpipe"}),
         ("pp4", {"schedule": "1f1b"}),
         ("pp4", {"schedule": "interleaved", **TWO}),
@@ -47,29 +53,34 @@ CASES = {
         ("pp4", {"schedule": "zero-bubble", **TWO}),
         ("pp4", {"schedule": "zbv", **TWO}),
         ("pp4", {"schedule": "dualpipev", **TWO}),
-        ("pp2,tp2", {"schedule": "1f1b"}),
-        ("pp2,tp2", {"schedule": "zero-bubble", **TWO}),
+        ("pp2,tp2", {"schedule": "gpipe", "recompute": "selective"}),
         ("pp2,tp2", {"schedule": "interleaved", "recompute": "full", **TWO}),
-        ("pp2,dp2", {"schedule": "interleaved", **TWO}),
-        ("pp2,dp2", {"schedule": "zbv", **TWO}),
         ("pp2,cp2", {"schedule": "zbv", **TWO}),
-        ("dp4", {"recompute": "full"}),
-        ("tp2,dp2", {"compile": "aot_eager"}),
-        ("pp2,dp2", {"schedule": "1f1b", "compile": "aot_eager"}),
     ],
     8: [
         ("tp2,pp2,dp2", {"schedule": "1f1b"}),
         ("tp2,pp2,dp2", {"schedule": "zbv", **TWO}),
         ("tp2,dp4,shard2", {}),
+        ("cp2,dp4,shard2", {}),
+        ("pp2,dp4,shard2", {"schedule": "looped-bfs", **TWO}),
+        ("pp2,dp4,shard2", {"schedule": "zero-bubble", **TWO}),
         ("pp2,cp2,tp2", {"schedule": "interleaved", **TWO}),
     ],
 }  # fmt: skip
+FAMILIES = {  # each alone, as small as it gets
+    "ddp": ("dp2,shard1", {}), "fsdp": ("dp2", {}), "hsdp": ("dp4,shard2", {}), "tp": ("tp2", {}), "cp": ("cp2", {}),
+    "pipeline": ("pp2", {}), "split backward": ("pp2", {"schedule": "zbv", **TWO}),
+    "selective": ("", {"recompute": "selective"}), "full": ("", {"recompute": "full"}),
+    "compile": ("", {"compile": "aot_eager"}),
+}  # fmt: skip
+ONE_OF = ({"ddp", "fsdp", "hsdp"}, {"pipeline", "split backward"}, {"selective", "full"})
 
 
 RESUMED = ["tp2,dp2", "dp4", "pp4", "tp4", "cp2,dp2"]
-ANY_MACHINE = Machine(
-    flops=1e15, memory_bytes=1e11, memory_bandwidth=1e12, inside=1e11, between=1e10, gpus_per_node=8
-)  # fmt: skip
+COUNTED = ["tp4", "dp4", "dp4,shard2", "tp2,dp2", "cp2,tp2", "pp2,dp2"]  # collectives, against the closed form
+RECOMPUTED = {"tp2,pp2": "selective", "cp4": "full"}  # and with what is computed again
+CURVES = ["dp4", "tp4", "pp2,dp2"]  # of 50 steps, beside those that are stored
+STORED = Path(__file__).with_name("loss_curves.json")
 PLANTED = ["gathers without a gradient", "never drained", "embedding not copied"]  # wrong steps, on four ranks
 
 
@@ -125,17 +136,59 @@ def test_a_saved_layout_resumes_in_another(compared, resumed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", ["tp4", "dp4"])
-def test_collectives_are_as_many_as_planned(compared, layout):
-    counts, layers, micro_batches = compared(4)["collectives"][layout], SHAPE.layers, 2
-    if layout == "tp4":  # two of each in a block, one before and one after all blocks, forward and backward
-        assert counts["all_gather_into_tensor"] == micro_batches * (4 * layers + 2)
-        assert counts["reduce_scatter_tensor"] == micro_batches * (4 * layers + 2)
-        (planned,) = Rates(job=job("tp4", {}), machine=ANY_MACHINE, efficiency=Efficiency()).traffic()
-        assert planned.count == micro_batches * 8 * layers
-    else:  # blocks and embedding are gathered forward and backward; the head, and the last norm with the root, once
-        assert counts["_reduce_scatter_base_"] == micro_batches * (layers + 3)
-        assert counts["_allgather_base_"] == micro_batches * (2 * (layers + 1) + 2)
+@pytest.mark.parametrize("layout", [*COUNTED, *RECOMPUTED])
+def test_collectives_are_as_many_and_as_large_as_the_closed_form_says(compared, layout):
+    """On every rank, to the byte, in the passes of one step."""
+    differences = compared(4)["collectives"][layout]
+    assert differences == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", CURVES)
+def test_the_loss_of_fifty_steps_is_the_stored_one(compared, layout):
+    """All follow one curve. Where a change is meant: `python tests/test_layouts.py 4` prints them last."""
+    stored, got = json.loads(STORED.read_text())[layout], compared(4)["curves"][layout]
+    assert len(got) == 50
+    assert got == pytest.approx(stored, rel=1e-9)
+    assert got == pytest.approx(compared(4)["curves"]["one process"], rel=1e-9)
+    assert got[-1] < got[0] - 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["tp2,dp2", "tp2,pp2"])
+def test_float8_agrees_up_to_its_rounding_and_a_lost_sum_does_not(compared, layout):
+    right, wrong = compared(4)["float8"][layout]
+    assert 1e-3 < right < 0.3
+    assert not wrong <= 0.3
+
+
+def families(layout, fields):
+    """The families that a case belongs to."""
+    this = Layout.parse(layout) if layout else Layout()
+    of_data = {1: "fsdp", this.dp: "ddp"}.get(this.copies, "hsdp") if this.dp > 1 else None
+    split = fields.get("schedule") in SPLIT_BACKWARD
+    found = {of_data, fields.get("recompute"), "tp" if this.tp > 1 else None, "cp" if this.cp > 1 else None}
+    found |= {("split backward" if split else "pipeline") if this.pp > 1 else None}
+    return found | {"compile" if fields.get("compile") else None} - {None}
+
+
+def test_every_pair_of_families_that_can_run_has_a_case():
+    """Those of one kind exclude each other; those that a job refuses are no pair."""
+    covered = [families(*case) for cases in CASES.values() for case in cases]
+    missing = []
+    for one, other in itertools.combinations(FAMILIES, 2):
+        if any({one, other} <= kind for kind in ONE_OF) or any({one, other} <= case for case in covered):
+            continue
+        (layout, fields), (second, more) = FAMILIES[one], FAMILIES[other]
+        with contextlib.suppress(ValueError):
+            job(",".join(filter(None, (layout, second))) or "tp1", {**fields, **more}).check()
+            missing.append((one, other))
+    assert missing == []
+    assert set().union(*covered) >= set(FAMILIES)
+
+
+def test_every_schedule_has_a_case():
+    assert {fields.get("schedule") for _, fields in CASES[4]} >= set(SCHEDULES)
 
 
 @pytest.mark.slow
@@ -227,29 +280,90 @@ def resume(folder):
 
 
 def collectives(layout):
-    """How often each collective runs in the passes of one step."""
+    """This rank's collectives of one step that differ from the closed form: axis, operation, counted, planned."""
     import torch
-    from torch.distributed.tensor import DTensor
-    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from benchmarks.training.traffic import closed_form
+    from benchmarks.training.watch import Watch
+    from reference_model.parallel import Grid
+    from reference_model.trainer import Trainer
+
+    this = job(layout, {"recompute": RECOMPUTED.get(layout, "none")})
+    grid = Grid.open(this.layout, "cpu")
+    trainer = Trainer(this, grid, torch.device("cpu"), dtype=torch.float64)
+    trainer.step(0)  # the first also infers shapes
+    trainer.ledger.clear()
+    with Watch(grid) as watch:
+        trainer.forward_backward(1)
+    planned = {k: tuple(v) for k, v in closed_form(this, pp_rank=grid.index("pp"), element=8, reduced=8).items()}
+    counted = {k: (seen.count, seen.bytes) for k, seen in watch.seen.items()}
+    assert counted
+    keys = {k for k in {*planned, *counted} if planned.get(k) != counted.get(k)}
+    return [[*k, counted.get(k), planned.get(k)] for k in sorted(keys)]
+
+
+def curve(layout):
+    """The losses of fifty steps."""
+    import torch
 
     from reference_model.parallel import Grid
     from reference_model.trainer import Trainer
 
-    class Count(TorchDispatchMode):
-        """Counts what reaches the process groups: a DTensor first becomes plain tensors and collectives."""
-
-        def __torch_dispatch__(self, op, types, args=(), kwargs=None):
-            if DTensor in types:
-                return NotImplemented
-            if op.namespace in ("c10d", "_c10d_functional", "c10d_functional"):
-                counts[op._schema.name.split("::")[1]] += 1
-            return op(*args, **(kwargs or {}))
-
-    this, counts = job(layout, {}), collections.Counter()
+    layout = Layout.parse(layout)
+    count = 4 if layout.pp > 1 else 1
+    this = Job(
+        shape=SHAPE, layout=layout, sequence=SEQUENCE, micro_batch=BATCH // (count * layout.dp), micro_batches=count
+    )  # fmt: skip
     trainer = Trainer(this, Grid.open(this.layout, "cpu"), torch.device("cpu"), dtype=torch.float64)
-    with Count():
-        trainer.forward_backward(0)
-    return dict(counts)
+    return [trainer.step(number).loss for number in range(50)]
+
+
+def curve_of_one_process():
+    """The same losses by plain autograd."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    from reference_model.model import Transformer, initialise
+    from reference_model.tokens import SyntheticTokens
+
+    model = Transformer(SHAPE).double()
+    initialise(model, seed=0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+    data, losses = SyntheticTokens(vocab=SHAPE.vocab, sequence=SEQUENCE, seed=0), []
+    for step in range(50):
+        tokens, targets = data.rows(step=step, rows=range(BATCH))
+        losses.append(cross_entropy(model(tokens).flatten(0, 1), targets.flatten()))
+        losses[-1].backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    return [loss.item() for loss in losses]
+
+
+def float8(layout):
+    """Gradient error of the float8 path, and of one whose columns' gradients are not summed over tp."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.tensor import Replicate
+
+    from benchmarks.spec import Place
+    from benchmarks.training.proof import prove
+    from benchmarks.world import World
+    from reference_model import float8 as products
+    from reference_model.job import gate_job
+    from reference_model.parallel import Grid
+
+    ranks = dist.get_world_size()
+    world = World(
+        rank=dist.get_rank(), size=ranks, local_rank=dist.get_rank(), place=Place(ranks_per_node=ranks),
+        device=torch.device("cpu"), node="here", nodes=("here",) * ranks,
+    )  # fmt: skip
+    this = gate_job(dataclasses.replace(job(layout, {}), fp8=True))
+    grid = Grid.open(this.layout, "cpu")
+    right = prove(this, grid, world, dtype=torch.bfloat16)
+    with mock.patch.object(products, "Partial", Replicate):
+        wrong = prove(this, grid, world, dtype=torch.bfloat16)
+    return right.gradient_error, wrong.gradient_error
 
 
 def planted():
@@ -312,6 +426,23 @@ def planted():
     }
 
 
+def timed(work, layout):
+    """`work(layout)`; how long it took goes to the log."""
+    begin = time.monotonic()
+    result = work(layout)
+    print(f"{time.monotonic() - begin:5.1f} s", work.__name__, layout, file=sys.stderr, flush=True)
+    return result
+
+
+def differing(layout, ranks):
+    """What `collectives` found on any rank."""
+    import torch.distributed as dist
+
+    everyone = [None] * ranks
+    dist.all_gather_object(everyone, timed(collectives, layout))
+    return [[rank, *row] for rank, rows in enumerate(everyone) for row in rows]
+
+
 def compare_all(rank, ranks, port):
     """One rank: every case of this number of ranks; rank 0 prints the worst of all ranks."""
     import torch
@@ -338,7 +469,10 @@ def compare_all(rank, ranks, port):
         folder = [tempfile.mkdtemp() if rank == 0 else None]
         dist.broadcast_object_list(folder)
         worst["resumed"] = resume(folder[0])
-        worst["collectives"] = {layout: collectives(layout) for layout in ("tp4", "dp4")}
+        worst["collectives"] = {layout: differing(layout, ranks) for layout in (*COUNTED, *RECOMPUTED)}
+        worst["float8"] = {layout: float8(layout) for layout in ("tp2,dp2", "tp2,pp2")}
+        worst["curves"] = {layout: timed(curve, layout) for layout in CURVES}
+        worst["curves"]["one process"] = curve_of_one_process()
         if rank == 0:
             shutil.rmtree(folder[0])
     if rank == 0:
