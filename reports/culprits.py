@@ -18,13 +18,14 @@ from typing import Any
 from benchmarks.measurement import Measurement
 from reports.cabling import miscabled, topology_of, unchecked
 from reports.localise import Findings, Suspect, Topology, confirm, screen
+from reports.localise.crowding import under_load
 from reports.pairtables import BANDWIDTH, FLOWS, LATENCY, WRONG, flow_table, latest, pair_table, seats_of
 from reports.runs import StoredRun
 
 SUSPECTS = "links.suspects"  # the controller's own number: how many elements it accuses
 FOLLOW_UP = "follow_up"  # the event that names a re-test: {"config": its id, "of": the screening's, "attempt"}
 LEAST_NODES = 3  # with two, nobody can tell which of them is slow
-SELF_EVIDENT = ("corruption", "oversubscription", "cable")  # exact data, or a comparison of its own
+SELF_EVIDENT = ("corruption", "cable")  # exact: what arrived wrong, what is plugged elsewhere
 SAMPLE = 8  # nodes that stand for all, where a suspect is no node's (a rail, a spine)
 
 
@@ -129,8 +130,11 @@ def _with_shared(
         table = flow_table(one, seats)
         if table is None:
             continue
-        shared = [s for s in screen(table, topology=topology).suspects if s.kind == "oversubscription"]
-        return replace(findings, suspects=(*findings.suspects, *shared))
+        crowd = under_load(table, topology=topology)
+        known = {s.element for s in findings.suspects}
+        shared = [replace(s, confirmed=s.certain) for s in crowd if s.element not in known]
+        said = [f"{s.evidence}: give --topology to probe it" for s in shared if topology is None or not topology.leaf]
+        return replace(findings, suspects=(*findings.suspects, *shared), notes=(*findings.notes, *said))
     return findings
 
 

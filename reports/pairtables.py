@@ -71,14 +71,22 @@ def pair_table(
 
 
 def flow_table(measured: Mapping[str, list[Measurement]], seats: Mapping[int, tuple[str, int]]) -> PairTable | None:
-    """Simultaneous flows as a PairTable with their number as `load`."""
+    """Simultaneous flows as a PairTable, with their number as `load`; those of one set and direction are a round.
+
+    The value is what each of them had in the repetition whose slowest flow was fastest: whoever shares the machine can
+    only take from that, and what they share cannot give more.
+    """
     rows = [
-        (seats[a][0], seats[b][0], value, int(m.params["flows"]))
-        for m in measured.get(FLOWS, ())
-        for a, b, value in zip(m.columns["a"], m.columns["b"], m.columns["median_bandwidth"], strict=True)
+        (i, seats[a][0], seats[b][0], value, int(m.params["flows"]))
+        for i, m in enumerate(measured.get(FLOWS, ()))
+        for a, b, value in zip(m.columns["a"], m.columns["b"], m.columns[_together(m)], strict=True)
         if a in seats and b in seats and seats[a][0] != seats[b][0]
     ]
     if len({load for *_, load in rows}) < 2:
         return None
-    a, b, value, load = zip(*rows, strict=True)
-    return PairTable.of(a=a, b=b, value=value, load=load)
+    together, a, b, value, load = zip(*rows, strict=True)
+    return PairTable.of(round=together, a=a, b=b, value=value, load=load)
+
+
+def _together(m: Measurement) -> str:
+    return "best_together" if "best_together" in m.columns else "median_bandwidth"  # of runs from before

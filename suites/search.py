@@ -26,6 +26,7 @@ from suites.runfolder import RunFolder
 SUSPECTS = Metric(name=blame.SUSPECTS, unit="1", better="equal")
 WHOLE = ("collectives.*.busbw", "links.flows.bandwidth")  # what is slow when what nodes share is
 ALONE = 4  # flows that a boundary probe measures one by one
+TOGETHER = 4  # times that it measures all of them at once
 REPETITIONS = 16  # of every pair of a re-test: more than the tournament's, since there are few pairs
 
 
@@ -137,7 +138,7 @@ def _boundary(found: Culprits, stored: StoredRun, verdicts: Sequence[Verdict]) -
     """
     if any(s.kind in OF_ONE_NODE for s in found.screened.suspects):
         return ()
-    together = any(s.kind == "oversubscription" for s in found.findings.suspects)
+    together = any(s.kind in ("oversubscription", "uplink") for s in found.findings.suspects)
     slow = any(v.status == "fail" and fnmatch(v.metric, pattern) for v in verdicts for pattern in WHOLE)
     topology, table = found.screened.topology, found.screened.table
     if not (together or slow) or topology is None or table is None:
@@ -152,8 +153,9 @@ def _boundary(found: Culprits, stored: StoredRun, verdicts: Sequence[Verdict]) -
 def boundary_sets(leaves: Sequence[Sequence[str]], ranks: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
     """Sets of flows: some across leaves one by one, all across at once, and the same inside the leaves.
 
-    >>> boundary_sets([["a", "b"], ["c", "d"]], {"a": [0], "b": [1], "c": [2], "d": [3]})
-    ('0-2', '1-3', '0-2 1-3', '0-1', '2-3', '0-1 2-3')
+    >>> sets = boundary_sets([["a", "b"], ["c", "d"]], {"a": [0], "b": [1], "c": [2], "d": [3]})
+    >>> list(dict.fromkeys(sets))
+    ['0-2', '1-3', '0-2 1-3', '0-1', '2-3', '0-1 2-3']
     """
     leaves = [nodes for nodes in leaves if len(nodes) > 1]
     half = len(leaves) // 2
@@ -165,7 +167,7 @@ def boundary_sets(leaves: Sequence[Sequence[str]], ranks: Mapping[str, Sequence[
     sets: list[str] = []
     for pairs in (across[:num], inside[:num]):
         flows = [f"{a}-{b}" for one, other in pairs for a, b in zip(ranks[one], ranks[other], strict=False)]
-        sets += [*flows[: ALONE * max(1, len(flows) // ALONE) : max(1, len(flows) // ALONE)][:ALONE], " ".join(flows)]
+        sets += [*flows[:: max(1, len(flows) // ALONE)][:ALONE], *[" ".join(flows)] * TOGETHER]
     return tuple(sets)
 
 

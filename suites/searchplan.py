@@ -36,8 +36,8 @@ def turn_s(spec: Links) -> float:
 
 
 def boundary_s(spec: Links) -> float:
-    """Seconds of the boundary probe: up to ten sets of flows, both directions."""
-    return 10 * 2 * spec.bandwidth_budget_s
+    """Seconds of the boundary probe: four flows alone and four times all together, inside and across, both ways."""
+    return 16 * 2 * spec.bandwidth_budget_s
 
 
 def lines(configs: Iterable[Config], *, budget_s: float | None = None) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from benchmarks.links.schedule import schedule
+from benchmarks.links.schedule import num_rounds
 from benchmarks.links.spec import Links
 from clusters.cluster import Cluster
 from reports.culprits import LEAST_NODES
@@ -45,8 +45,8 @@ def tournament(cluster: Cluster) -> Links:
     if asked["screening"]:
         asked |= places
     if "limit_s" not in own:
-        num_rounds = len(schedule(Links(**asked), nodes=[str(rank // per_node) for rank in range(ranks)]))
-        asked["limit_s"] = 120.0 + num_rounds * 2 * len(list(Links(**asked).kinds())) * 0.15  # of both ends
+        rounds = num_rounds(Links(**asked), nodes=cluster.nodes, per_node=per_node)
+        asked["limit_s"] = 120.0 + rounds * 2 * len(list(Links(**asked).kinds())) * 0.15  # of both ends
     return Links(**asked)
 
 

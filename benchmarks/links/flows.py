@@ -120,6 +120,7 @@ def _report(spec: Links, pairs: list[tuple[int, int]], direction: str, sweep: Sw
             "a": [a for a, _ in pairs],
             "b": [b for _, b in pairs],
             "median_bandwidth": [size / statistics.median(sweep.seconds[a]) for a, _ in pairs],
+            "best_together": [size / sweep.seconds[a][times.index(min(times))] for a, _ in pairs],
         },
         notes={"seconds": spread(times), "stopped": sweep.stopped[team]},
     )

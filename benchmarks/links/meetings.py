@@ -62,6 +62,11 @@ def tournament(num_nodes: int, *, seed: int | None = 0) -> list[Round]:
     return rounds
 
 
+def num_rounds(num_nodes: int) -> int:
+    """Rounds of a tournament: one less than nodes, of an odd number as many."""
+    return num_nodes - 1 + num_nodes % 2 if num_nodes > 1 else 0
+
+
 def screening(
     num_nodes: int,
     num_rounds: int,

@@ -34,6 +34,20 @@ def schedule(spec: Links, *, nodes: Sequence[str], cores: Sequence[int] = ()) ->
     return [part for pairs in rounds for part in seated(pairs, nodes=nodes, cores=cores)]
 
 
+def num_rounds(spec: Links, *, nodes: int, per_node: int) -> int:
+    """How many rounds `schedule` makes of so many nodes, before CPU cores cut them.
+
+    >>> num_rounds(Links(meet="nodes", passes=1), nodes=2, per_node=2)
+    2
+    """
+    if spec.rounds:
+        return len(spec.rounds) * spec.passes
+    if spec.meet != "nodes":
+        return meetings.num_rounds(nodes * per_node) * spec.passes
+    across = spec.screening * (3 if nodes % 2 else 1) if spec.screening else meetings.num_rounds(nodes)
+    return (across + meetings.num_rounds(per_node)) * spec.passes
+
+
 def of_nodes(spec: Links, nodes: Sequence[str], *, seed: int) -> list[list[Pair]]:
     """One pass of pairs of nodes. The partners of a screening are the same in every pass."""
     ranks: dict[str, list[int]] = {}

@@ -10,8 +10,9 @@ pairs       the table: one row per flow            topology    what hangs where,
 effects     the robust two-way fit, noise, odds    fabric      leaves of every flow; the weather of a round
 levels      rails and flows slow as a whole        blocks      leaves and uplinks
 paths       one uplink of several                  sides       transmit and receive of every NIC
-decision    which pattern means what               symptoms    corruption, loss, collisions, load
-screening   stage one                              confirmation  stage two
+decision    which pattern means what               symptoms    corruption, loss, collisions
+crowding    slow only when flows run together      confirmation  stage two
+screening   stage one
 suspects    what is said                           stragglers  who is late in compute and collectives
 
 How it works and how well: docs/localise.md.

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from reports.localise.blocks import leaves
+from reports.localise.crowding import crowded
 from reports.localise.decision import OF_ONE_NODE, grouped, node_suspects
 from reports.localise.effects import MIN_CELLS, middle, upper_median
 from reports.localise.fabric import FLOOR, Fabric
@@ -23,7 +24,7 @@ from reports.localise.pairs import Bools, Floats, PairTable, logs, mirrored
 from reports.localise.paths import lagging_shares, paths
 from reports.localise.sides import Sides, fit_sides
 from reports.localise.suspects import Findings, Suspect, ordered, percent
-from reports.localise.symptoms import corrupters, lossy, oversubscribed, slow_pairs
+from reports.localise.symptoms import corrupters, lossy, slow_pairs
 from reports.localise.topology import Topology
 from reports.localise.trunk import trunk
 
@@ -54,7 +55,7 @@ def analyse(table: PairTable, topology: Topology) -> Analysis:
     nodes, cause = grouped(nodes, [table.nodes[i] for i in seen], topology)
     if table.num_rails == 1:
         nodes = [s if s.kind in OF_ONE_NODE else replace(s, rail=None) for s in nodes]
-    found = [*shared, *nodes, *slow_pairs(fabric, sides), *oversubscribed(fabric, y)]
+    found = [*shared, *nodes, *slow_pairs(fabric, sides), *crowded(fabric, y)]
     found += lagging_shares(fabric, sides.rest, found)
     return Analysis(fabric=fabric, raw=y, sides=sides, suspects=tuple(found), common_cause=cause)
 

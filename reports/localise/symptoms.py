@@ -1,6 +1,6 @@
-"""Symptoms beyond a slow side: wrong data, loss, path collisions, slowness only under load.
+"""Symptoms beyond a slow side: wrong data, loss, path collisions.
 
-Each reads the optional column it needs (`wrong`; `best` and `retransmits`; repeated pairs; `load`) and says
+Each reads the optional column it needs (`wrong`; `best` and `retransmits`; repeated pairs) and says
 nothing where the table has none.
 """
 
@@ -12,13 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from reports.localise.effects import SMALLEST_NOISE, certainty, middle, probability_bad, spread, sums, upper_median
+from reports.localise.effects import certainty, middle, probability_bad, spread, sums, upper_median
 from reports.localise.fabric import FLOOR, Fabric
-from reports.localise.pairs import Bools, Floats, Ints, PairTable
+from reports.localise.pairs import Floats, PairTable
 from reports.localise.sides import Sides
 from reports.localise.suspects import CERTAIN, Suspect, percent
 
-UNDER_LOAD = 0.1  # flows together may be this much slower than one alone before the fabric is blamed
 MANY_RETRANSMITS = 5.0  # times the fleet's typical count
 
 
@@ -140,38 +139,3 @@ def slow_pairs(fabric: Fabric, sides: Sides) -> list[Suspect]:
                              "well with others: two flows share one path, or the route between them is bad")
         )  # fmt: skip
     return suspects
-
-
-def oversubscribed(fabric: Fabric, y: Floats) -> list[Suspect]:
-    """Flows across leaves that are fast alone and slow together, where flows inside a leaf are not."""
-    load = fabric.table.load
-    if load is None or not (load >= 0).any() or load[load >= 0].min() == load.max():
-        return []
-    across = fabric.across if fabric.across.any() else np.ones(len(y), dtype=bool)
-    drop, noise, num = _drop(y, load, across)
-    inside, _, num_inside = _drop(y, load, ~across)
-    net = drop - (inside if num_inside else 0.0)
-    if not num or not net <= math.log(1 - UNDER_LOAD):
-        return []
-    z = net / max(noise / math.sqrt(num), SMALLEST_NOISE)
-    alone = middle(y[across & (load == load[load >= 0].min())])
-    agree = int((y[across & (load == load.max())] <= alone + net / 2).sum())
-    two = len(fabric.leaves) == 2 and fabric.across.any()
-    control = "flows inside a leaf are not slowed" if num_inside else "no flows inside a leaf were measured to compare"
-    return [
-        Suspect(
-            kind="oversubscription", where=fabric.leaves[0] if two else "", peer=fabric.leaves[1] if two else "",
-            slower=-math.expm1(net), z=z, num_cells=num, num_agree=agree,
-            confidence=float(certainty(np.array([z]), 1)[0]) if num_inside and num >= 4 else 0.5,
-            evidence=f"{int(load.max())} flows together are {percent(-math.expm1(net))} slower each than one alone "
-                     f"({math.exp(-net):.1f}:1 over the boundary); {control}",
-        )
-    ]  # fmt: skip
-
-
-def _drop(y: Floats, load: Ints, which: Bools) -> tuple[float, float, int]:
-    """How much slower these flows are under the highest load than under the lowest; noise; how many compared."""
-    alone, together = y[which & (load == load[load >= 0].min())], y[which & (load == load.max())]
-    if not len(alone) or not len(together):
-        return 0.0, 0.0, 0
-    return middle(together) - middle(alone), spread(together) + spread(alone), min(len(alone), len(together))
