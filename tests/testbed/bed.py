@@ -176,7 +176,8 @@ class Bed:
             for host, namespace in enumerate(self.hosts)
         ]
         self.state.write_text(
-            json.dumps({"controller": self.controller, "hosts": hosts, "files": replaced}), encoding="utf-8"
+            json.dumps({"controller": self.controller, "rails": self.rails, "hosts": hosts, "files": replaced}),
+            encoding="utf-8",
         )
 
 

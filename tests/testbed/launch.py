@@ -127,11 +127,12 @@ def start(bed: dict[str, Any], asked: argparse.Namespace) -> dict[int, int]:
         "MASTER_ADDR": bed["hosts"][0]["address"], "MASTER_PORT": str(20000 + os.getpid() % 10000),
         "TORCH_CPP_LOG_LEVEL": "ERROR",
     }  # fmt: skip
-    shared["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", "eth0")
     ranks = {}
     for rank in range(world):
         number, local = divmod(rank, asked.ranks_per_host)
         own = {"RANK": str(rank), "LOCAL_RANK": str(local), "GROUP_RANK": str(number)}
+        rail = local % bed["rails"] if asked.ranks_per_host > 1 else 0  # with a rank a rail, each has its own interface
+        own["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", f"eth{rail}")
         if (pid := os.fork()) == 0:
             become_rank(bed["hosts"][number], bed["files"], {**shared, **own}, asked)
         ranks[pid] = rank
