@@ -1,6 +1,6 @@
-"""What a launch leaves behind on a node: processes, shared memory, scratch folders, listening ports.
+"""What a launch leaves behind on a node: processes, GPU memory, shared memory, scratch folders, listening ports.
 
-    RACKPROOF_LAUNCH=TOKEN python -m benchmarks.remains
+    RACKPROOF_REMAINS=TOKEN python -m benchmarks.remains
 
 Every rank carries its launch's token in its environment, and so does whatever it started: that is how a process is
 known as ours however far it ran away. A file in /dev/shm counts where it is our user's, named as torch or NCCL name
@@ -19,23 +19,28 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import scratch
+from benchmarks import gpumemory, inventory, scratch
 
-LAUNCH = "RACKPROOF_LAUNCH"
+LAUNCH = "RACKPROOF_LAUNCH"  # the mark, with the token, of a launcher and all that it starts
+ASKED = "RACKPROOF_REMAINS"  # the token asked about: who asks must not carry the mark, or it would find itself
+SPARED = "RACKPROOF_SPARED"  # HOST:PID of a launcher that still lives, and is being ended in an orderly way
 MARK = LAUNCH.encode() + b"="
 PATIENCE_S = 2.0
 SHARED = ("torch_*", "nccl-*")
 
 
-def remains(token: str, *, end: bool = False, proc: Path = Path("/proc")) -> list[str]:
+def remains(
+    token: str, *, end: bool = False, spared: int = 0, proc: Path = Path("/proc"),
+    ask: inventory.Ask = inventory.ask_nvidia_smi,
+) -> list[str]:  # fmt: skip
     """One line for each thing of that launch that is still here; this process and its parents do not count.
 
-    With `end`, its processes are ended after they were noted, and its scratch folder is removed before it is looked
-    for: ranks that were ended cannot remove it themselves.
+    Neither do the process `spared` and its children. With `end`, its processes are ended after they were noted, and its
+    scratch folder is removed before it is looked for: ranks that were ended cannot remove it themselves.
     """
     found = []
     last = time.monotonic() + PATIENCE_S
-    while (marked := _marked(token, proc)) and time.monotonic() < last:
+    while (marked := _marked(token, proc, spared)) and time.monotonic() < last:
         time.sleep(0.05)  # a process that is just ending is none that remains
     for pid in marked:
         words = _read(proc / str(pid) / "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
@@ -50,7 +55,8 @@ def remains(token: str, *, end: bool = False, proc: Path = Path("/proc")) -> lis
         shutil.rmtree(folder, ignore_errors=True)
     if folder.exists():
         found.append(f"folder {folder}")
-    return found + [f"shared memory {path}" for path in _shared_memory(proc)]
+    found += [f"shared memory {path}" for path in _shared_memory(proc)]
+    return found + gpumemory.unclaimed(ask=ask, patience_s=PATIENCE_S)
 
 
 def is_ours(pid: int, *, proc: Path = Path("/proc")) -> bool:
@@ -58,11 +64,12 @@ def is_ours(pid: int, *, proc: Path = Path("/proc")) -> bool:
     return MARK in _read(proc / str(pid) / "environ")
 
 
-def _marked(token: str, proc: Path) -> list[int]:
+def _marked(token: str, proc: Path, spared: int) -> list[int]:
     mark = MARK + token.encode()
     own = _ancestors(os.getpid(), proc)
     pids = sorted(int(entry.name) for entry in proc.glob("[0-9]*"))
-    return [p for p in pids if p not in own and mark in _read(proc / str(p) / "environ").split(b"\0")]
+    marked = [p for p in pids if p not in own and mark in _read(proc / str(p) / "environ").split(b"\0")]
+    return [p for p in marked if not (spared and spared in _ancestors(p, proc))]
 
 
 def _ancestors(pid: int, proc: Path) -> set[int]:
@@ -117,7 +124,10 @@ def _read(path: Path) -> bytes:
 
 def main() -> int:
     """Print what remains on this node as one line of JSON, and end it."""
-    print(json.dumps({"node": socket.gethostname(), "remains": remains(os.environ[LAUNCH], end=True)}), flush=True)
+    host, _, launcher = os.environ.get(SPARED, "").rpartition(":")
+    spared = int(launcher) if launcher and host == socket.gethostname() else 0
+    found = remains(os.environ[ASKED], end=True, spared=spared)
+    print(json.dumps({"node": socket.gethostname(), "remains": found}), flush=True)
     return 0
 
 

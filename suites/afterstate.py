@@ -11,7 +11,9 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,22 +26,33 @@ LIMIT_S = 30.0
 ANSWER = re.compile(r'\{"node": .*\}$', re.MULTILINE)
 
 
-def leftovers(job: Job, launcher: Launcher, token: str) -> list[str]:
-    """One line for each thing that remains of a launch: what and where."""
+def leftovers(job: Job, launcher: Launcher, token: str, *, silent: Collection[str] = (), spared: int = 0) -> list[str]:
+    """One line for each thing that remains of a launch: what and where.
+
+    `silent` nodes are dead: they are not asked. `spared` is the process id of its launcher, where that still lives.
+    """
     if not job.hosts:
-        return [f"{what} on this machine" for what in remains.remains(token, end=True)]
+        return [f"{what} on this machine" for what in remains.remains(token, end=True, spared=spared)]
+    hosts = tuple(host for host in job.hosts if host not in silent)
+    unknown = [f"unknown: {host} is silent, nobody can ask it" for host in job.hosts if host in silent]
+    if not hosts:
+        return unknown
     asking = replace(
-        job, place=Place(nodes=len(job.hosts)), module="benchmarks.remains",
-        log_dir=str(Path(job.log_dir) / "after"), env={**job.env, "PYTHONPATH": ROOT, remains.LAUNCH: token},
+        job, hosts=hosts, place=Place(nodes=len(hosts)), module="benchmarks.remains",
+        log_dir=str(Path(job.log_dir) / "after"),
+        env={
+            **job.env, "PYTHONPATH": ROOT, remains.ASKED: token,
+            remains.SPARED: f"{socket.gethostname()}:{spared or ''}",
+        },
     )  # fmt: skip
     answers = {}
     for text in ANSWER.findall(_ask(asking, launcher)):
         answer = json.loads(text)
         answers[answer["node"]] = answer["remains"]
     found = [f"{what} on {node}" for node, lines in sorted(answers.items()) for what in lines]
-    if len(answers) < len(job.hosts):
-        found.append(f"unknown: {len(job.hosts) - len(answers)} of {len(job.hosts)} nodes did not answer")
-    return found
+    if len(answers) < len(hosts):
+        found.append(f"unknown: {len(hosts) - len(answers)} of {len(hosts)} nodes did not answer")
+    return found + unknown
 
 
 def _ask(job: Job, launcher: Launcher) -> str:

@@ -35,6 +35,7 @@ from suites.trouble import Peer, Trouble
 GRACE_S = 2.0  # after the first sign of trouble, for the other ranks' messages to arrive
 TERM_S = 10.0  # from TERM to KILL
 FEW_ENV = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "ignore", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+CURE = f"every node needs this checkout at {ROOT} and the same Python: see its log"
 OnRecord = Callable[[int, str], None]
 
 
@@ -54,6 +55,7 @@ class Launch:
     silent: set[int] = field(default_factory=set)  # ranks whose machine no longer answers
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     process: subprocess.Popen[bytes] | None = None
+    _remaining: list[str] | None = None  # what was found left behind already
 
     @property
     def name(self) -> str:
@@ -110,10 +112,14 @@ class Launch:
         return self._hung(pending) if pending else None
 
     def stop(self) -> None:
-        """Let the ranks go home; end those that do not."""
-        for rank in self.peers:
-            self._send(rank, "stop")
-        self._reap(TERM_S)
+        """Let the ranks go home; end those that do not, and first what they left behind: it keeps their launcher."""
+        end = time.monotonic() + TERM_S
+        going = {rank for rank in self.peers if self._send(rank, "stop")}
+        while going and time.monotonic() < end:
+            going -= {rank for rank, message in self._messages(going, end) if message is None}
+        if not going and not self._ended_within(GRACE_S):
+            self._remaining = self._remains()
+        self._reap(max(GRACE_S, end - time.monotonic()))
 
     def kill(self) -> None:
         """End everything this launch started, by pid, and nothing else."""
@@ -125,9 +131,8 @@ class Launch:
 
     def leftovers(self) -> list[str]:
         """What of ours still remains, on every node: processes, ports, shared memory, folders, Slurm steps."""
-        job = replace(self.job, name=self.name)
-        found = afterstate.leftovers(job, self.launcher, self.token)  # first: an orphan keeps its step alive
-        return found + [f"Slurm step {step}" for step in self.launcher.left(job)]
+        found = self._remaining if self._remaining is not None else self._remains()
+        return found + [f"Slurm step {step}" for step in self.launcher.left(replace(self.job, name=self.name))]
 
     @property
     def _scratch(self) -> Path:
@@ -257,9 +262,22 @@ class Launch:
     def _never_up(self, reason: str) -> Trouble:
         missing = [r for r in range(self.job.place.ranks) if r not in self.peers]
         ends, words = self.testimony.absent(missing)
-        reason = reason.format(", ".join(map(str, missing))) + (f" ({ends})" if ends else "")
+        reason = reason.format(", ".join(map(str, missing))) + (f" ({ends}; {CURE})" if ends else "")
         log = "\n".join(filter(None, (words, diagnosis.tail(str(self.testimony.log_path)))))
         return Trouble(kind="start", reason=reason, log=log)
+
+    def _remains(self) -> list[str]:
+        """What the nodes find of ours; a machine that is gone is not asked."""
+        silent = {self.peers[r].node for r in self.silent}
+        living = self.process.pid if self.process and self.process.poll() is None else 0
+        job = replace(self.job, name=self.name)
+        return afterstate.leftovers(job, self.launcher, self.token, silent=silent, spared=living)
+
+    def _ended_within(self, patience_s: float) -> bool:
+        try:
+            return self.process is None or self.process.wait(patience_s) is not None
+        except subprocess.TimeoutExpired:
+            return False
 
     def _here(self) -> list[Peer]:
         return [p for p in self.peers.values() if p.node == socket.gethostname()]
@@ -271,10 +289,7 @@ class Launch:
                 break
             if number is not None:
                 os.killpg(self.process.pid, number)
-            try:
-                self.process.wait(patience_s if number is None else TERM_S)
-            except subprocess.TimeoutExpired:
-                continue
+            self._ended_within(patience_s if number is None else TERM_S)
         self.launcher.end(replace(self.job, name=self.name))
         for peer in self._here():
             diagnosis.signal_process(peer.handle, signal.SIGKILL)

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 
 from benchmarks.inventory import InstalledGpu
 from benchmarks.measurement import Config, Expected
-from benchmarks.spec import Place, Spec, from_config, to_config
+from benchmarks.spec import Place, Spec, from_config, load_spec, to_config
 from clusters.cluster import Cluster
 from clusters.hardware import identify
 from clusters.loader import known, load
-from suites.needs import SUITES, Check, checks
+from suites.needs import SUITES, Build, Check, checks
 from suites.search import derived
 
+Built = dict[Build, list[Spec]]
 START_S = 60.0  # worst case of one launch, where the cluster file does not say
 
 
@@ -69,19 +70,25 @@ class Plan:
         return [c for c in self.configs if c.id in wanted]
 
 
-def make_plan(cluster: Cluster, suite: str, wanted: Sequence[Check], gpus: Sequence[InstalledGpu]) -> Plan:
+def make_plan(
+    cluster: Cluster, suite: str, wanted: Sequence[Check], gpus: Sequence[InstalledGpu], *, built: Built | None = None
+) -> Plan:
     """The plan of a suite on a cluster whose machine shows `gpus` (none: CPU ranks over gloo).
 
-    Raises ValueError with the cure where the machine cannot be what the cluster file says, or a spec does
-    not fit its place.
+    What each device does by itself comes first: what ranks do together is only trusted on nodes that are sound. `built`
+    holds what checks asked for already, on this cluster: several checks may share what takes long to work out.
+
+    Raises ValueError with the cure where the machine cannot be what the cluster file says, or a spec does not fit its
+    place.
     """
     device, world = places(cluster, gpus)
     configs: dict[str, Config] = {}
     expected: dict[tuple[str, str, str], Expected] = {}
     needed_by: dict[str, tuple[str, ...]] = {}
+    built = {} if built is None else built
     for check in wanted:
         ids = []
-        for spec in check.specs(cluster):
+        for spec in _specs(check, cluster, built):
             for place in where(spec, device, world):
                 config = to_config(spec, place)
                 configs.setdefault(config.id, config)
@@ -98,15 +105,24 @@ def make_plan(cluster: Cluster, suite: str, wanted: Sequence[Check], gpus: Seque
     )  # fmt: skip
 
 
-def metrics(cluster: Cluster, gpus: Sequence[InstalledGpu]) -> dict[str, tuple[str, str]]:
+def metrics(
+    cluster: Cluster, gpus: Sequence[InstalledGpu], *, built: Built | None = None
+) -> dict[str, tuple[str, str]]:
     """Metric -> (unit, better), over the checks of all suites: what a limit of this cluster may speak of."""
     device, world = places(cluster, gpus)
     found: dict[str, tuple[str, str]] = {}
-    for check in (c for suite in SUITES for c in checks(suite)):
-        for spec in check.specs(cluster):
+    built = {} if built is None else built
+    for check in {c.build: c for suite in SUITES for c in checks(suite)}.values():
+        for spec in _specs(check, cluster, built):
             for place in where(spec, device, world):
                 found |= {m.name: (m.unit, m.better) for m in (*spec.emits(place), *derived(spec, place))}
     return found
+
+
+def _specs(check: Check, cluster: Cluster, built: Built) -> list[Spec]:
+    if check.build not in built:
+        built[check.build] = check.specs(cluster)
+    return built[check.build]
 
 
 def places(cluster: Cluster, gpus: Sequence[InstalledGpu]) -> tuple[Place, Place]:
@@ -168,8 +184,8 @@ def _expected(spec: Spec, place: Place, config: Config, check: Check) -> list[Ex
 
 
 def _by_place(configs: Iterable[Config]) -> list[tuple[str, list[Config]]]:
-    """Configs grouped by place, the places in order of first use: one launch each."""
-    listed = list(configs)
+    """Configs grouped by place, what devices do alone first, else in order of first use: one launch each."""
+    listed = sorted(configs, key=lambda c: load_spec(c.benchmark).scope != "device")
     first = {str(c.place): i for i, c in reversed(list(enumerate(listed)))}
     ordered = sorted(listed, key=lambda c: first[str(c.place)])
     return [(key, list(group)) for key, group in itertools.groupby(ordered, key=lambda c: str(c.place))]

@@ -70,8 +70,8 @@ class Testimony:
     def absent(self, ranks: Sequence[int]) -> tuple[str, str]:
         """What is known of ranks that never came: how those ended that did, and the last words of the first."""
         told = self.deaths()
-        ends = [f"rank {rank}: {told[rank]}" for rank in ranks if rank in told]
         own = [rank for rank in ranks if rank in told and not told[rank].startswith(BYSTANDERS)]
+        ends = [f"rank {rank}: {told[rank]}" for rank in own or [rank for rank in ranks if rank in told]]
         words = next((said for rank in own if (said := self.words(rank))), "")
         return "; ".join(ends[:4]), words
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import uuid
@@ -11,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import remains, scratch
+from benchmarks.gpumemory import unclaimed
 from benchmarks.inventory import DriverError
 from benchmarks.strangers import strangers
 
@@ -83,19 +87,63 @@ def test_shared_memory_counts_when_nobody_has_it_mapped(token):
 
 def test_this_process_is_not_its_own_remains(token):
     said = subprocess.run(
-        [sys.executable, "-m", "benchmarks.remains"], env={**os.environ, remains.LAUNCH: token, "PYTHONPATH": "."},
+        [sys.executable, "-m", "benchmarks.remains"], env={**os.environ, remains.ASKED: token, "PYTHONPATH": "."},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert '"remains": []' in said.stdout
 
 
-# -- strangers on GPUs -------------------------------------------------------------------------------------------
+def test_a_launcher_that_still_lives_is_spared_with_its_children_and_nothing_else(token, monkeypatch, capsys):
+    env = {**os.environ, remains.LAUNCH: token}
+    launcher = subprocess.Popen(["sh", "-c", "sleep 60 & echo $!; wait"], env=env, stdout=subprocess.PIPE, text=True)
+    child = int(launcher.stdout.readline())
+    left, _ = orphan(token)
+    try:
+        monkeypatch.setenv(remains.ASKED, token)
+        monkeypatch.setenv(remains.SPARED, f"{socket.gethostname()}:{launcher.pid}")
+        assert remains.main() == 0
+        said = json.loads(capsys.readouterr().out)["remains"]
+        assert len(said) == 1 and f"process {left.pid}" in said[0] and launcher.poll() is None
+        assert remains.main() == 0 and json.loads(capsys.readouterr().out)["remains"] == []
+        monkeypatch.setenv(remains.SPARED, f"elsewhere:{launcher.pid}")
+        assert len(remains.remains(token, spared=0)) == 2
+    finally:
+        os.kill(child, signal.SIGKILL)
+        launcher.kill()
+        launcher.wait()
+        left.kill()
+        left.wait()
+
+
+# -- GPU memory and strangers on GPUs ------------------------------------------------------------------------------
 
 GPU = "0, NVIDIA H100 80GB HBM3, 123, GPU-aaaa, 81559, 550.1\n1, NVIDIA H100 80GB HBM3, 124, GPU-bbbb, 81559, 550.1"
 
 
 def driver(apps):
     return lambda arguments: GPU if "query-gpu" in arguments[0] else apps
+
+
+def memory(used, held):
+    answers = {"--query-gpu=uuid,memory.used": used, "--query-compute-apps=gpu_uuid,used_memory": held}
+    return lambda arguments: answers.get(arguments[0], GPU)
+
+
+def test_memory_that_no_process_holds_is_named_with_its_gpu():
+    used = "GPU-aaaa, 4\nGPU-bbbb, 42000\nGPU-zzzz, 42000"
+    (said,) = unclaimed(ask=memory(used, ""), environ={})
+    assert said.startswith("GPU 1: 41.0 GiB of its memory in use by no process")
+    assert said in remains.remains("no such launch", ask=memory(used, ""))
+    assert unclaimed(ask=memory(used, "GPU-bbbb, 41000\nGPU-bbbb, 600"), environ={}) == []
+    assert unclaimed(ask=memory(used, "GPU-bbbb, [N/A]"), environ={}) == [], "unknown is not claimed"
+    assert unclaimed(ask=memory(used, ""), environ={"CUDA_VISIBLE_DEVICES": "0"}) == []
+
+
+def test_a_driver_that_fails_after_the_run_is_no_clean_node():
+    def broken(_):
+        raise DriverError("nvidia-smi failed (status 9)")
+
+    assert unclaimed(ask=broken, environ={}) == ["GPU memory unknown: nvidia-smi failed (status 9)"]
 
 
 def test_a_strangers_process_is_named_with_its_gpu():

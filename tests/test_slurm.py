@@ -132,8 +132,9 @@ def test_a_node_that_loses_power_is_named_within_seconds_and_resume_finishes(bed
     finished = checkout.finish(process)
     assert "rank 2 on n3 died: its machine has not answered" in reasons(finished)
     assert finished.code == 2 and statuses(finished)["good"] == {"pass"}
+    bed.run("scontrol", "update", "node=n3", "state=down", "reason=dead")  # at once, not when Slurm notices
     bed.boot("n3", wait=False)
-    bed.run("scontrol", "update", "node=n3", "state=resume", check=False)
+    bed.run("scontrol", "update", "node=n3", "state=resume")
     bed.wait_for_state("idle", *bed.names)
     hide(bed, "n3", checkout.folder / "runs")
     resumed = run(bed, checkout, "--resume", finished.folder.name)

@@ -56,7 +56,8 @@ def test_acceptance_is_requeued_and_goes_on(bed, checkout):
     job = sbatch(bed, checkout, "--nodes=2", "docs/examples/acceptance.sbatch", "planted.toml")
     until(lambda: "[ 2/2]" in said(checkout), "it does not start", lambda: said(checkout), limit_s=200)
     bed.run("scontrol", "requeue", job)
-    bed.run("scontrol", "update", f"jobid={job}", "starttime=now", check=False)
+    until(lambda: state(bed, job) == "PENDING", "it is not queued again", lambda: said(checkout))
+    bed.run("scontrol", "update", f"jobid={job}", "starttime=now")  # Slurm itself would wait for two minutes
     until(lambda: state(bed, job) in ("COMPLETED", "FAILED"), "it does not end", lambda: said(checkout), limit_s=300)
     assert state(bed, job) == "COMPLETED", said(checkout)
     (run,) = (checkout.folder / "runs" / f"job-{job}").iterdir()

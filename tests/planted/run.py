@@ -26,7 +26,7 @@ def run(spec: Planted, world: World) -> Iterator[Measurement]:
     rate, seconds = spec.emits(world.place)
     world.barrier()
     if spec.cause == "talks":
-        talk(world, seconds=12.0)
+        talk(world, seconds=6.0)
     mine = world.rank == spec.on_rank
     if mine:
         happen(spec.cause)
