@@ -91,7 +91,7 @@ def label(layout, fields):
 def job(layout, fields):
     layout = Layout.parse(layout)
     stages = layout.pp * fields.get("stages_per_rank", 1)
-    count = max(4, stages) if layout.pp > 1 else 2
+    count = min(max(4, stages), BATCH // layout.dp) if layout.pp > 1 else 2
     return Job(
         shape=dataclasses.replace(SHAPE, layers=max(SHAPE.layers, stages)), layout=layout, sequence=SEQUENCE,
         micro_batch=BATCH // (count * layout.dp), micro_batches=count, **fields,
