@@ -155,6 +155,9 @@ def _confirmed(
     if table is None or retest is None:
         return findings
     own = screen(table, topology=topology)
+    if metric != BANDWIDTH and (other := pair_table(BANDWIDTH, first, seats)) is not None:  # which it only adds to
+        known = {node for s in screen(other, topology=topology).suspects for node in s.nodes}
+        own = replace(own, suspects=tuple(s for s in own.suspects if not set(s.nodes) & known))
     mine = {s.element for s in own.suspects}
     after = confirm(own, retest)
     others = tuple(s for s in findings.suspects if s.element not in mine)

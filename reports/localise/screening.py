@@ -48,9 +48,11 @@ def analyse(table: PairTable, topology: Topology) -> Analysis:
     settled, shared = settle(fabric, y)
     sides = _sides(fabric, settled)
     nodes = node_suspects(fabric, sides)
+    best = None
     if nodes and table.best is not None:
         y_best, _ = logs(replace(table, value=table.best))
-        nodes = lossy(nodes, fabric, sides, _sides(fabric, settle(fabric, y_best)[0]))
+        best = _sides(fabric, settle(fabric, y_best)[0])
+    nodes = lossy(nodes, fabric, sides, best)
     seen = np.unique(np.concatenate([table.a, table.b])).tolist()
     nodes, cause = grouped(nodes, [table.nodes[i] for i in seen], topology)
     if table.num_rails == 1:

@@ -13,12 +13,13 @@ from dataclasses import replace
 import numpy as np
 
 from reports.localise.effects import certainty, middle, probability_bad, spread, sums, upper_median
-from reports.localise.fabric import FLOOR, Fabric
-from reports.localise.pairs import Floats, PairTable
+from reports.localise.fabric import FLOOR, MOST, Fabric
+from reports.localise.pairs import Floats, Ints, PairTable
 from reports.localise.sides import Sides
 from reports.localise.suspects import CERTAIN, Suspect, percent
 
-MANY_RETRANSMITS = 5.0  # times the fleet's typical count
+MANY_RETRANSMITS = 5.0  # times the usual count, which counts as 1 at least
+MIN_FLOWS = 3  # of a side, to speak of its losses
 
 
 def corrupters(table: PairTable) -> list[Suspect]:
@@ -61,44 +62,77 @@ def _corrupter(table: PairTable, side: int, node: int, flows: list[tuple[int, in
 
 
 def lossy(suspects: list[Suspect], fabric: Fabric, sides: Sides, best: Sides | None) -> list[Suspect]:
-    """Suspects whose best repetition is as fast as anyone's: they lose packets rather than run slowly."""
-    if best is None:
-        return suspects
-    table, rails = fabric.table, sides.num_rails
-    index = {name: i for i, name in enumerate(table.nodes)}
-    counts = _retransmits(table, sides)
-    renamed = []
+    """The suspects with those that lose packets called so, and losers that the speed does not show.
+
+    Who is slow on average while its best repetition is as fast as anyone's is disturbed now and then, or loses; the
+    retransmits that its flows needed tell which. Who is slow in its best repetition too is slow.
+    """
+    losers = _losers(fabric.table, sides)
+    kept = []
     for s in suspects:
-        if s.kind not in ("nic", "host", "dead"):
-            renamed.append(s)
+        if s.kind not in ("nic", "host", "dead") or best is None:
+            kept.append(s)
             continue
-        at = [index[s.where] * rails + r for r in (range(rails) if s.rail is None else (s.rail,))]
-        ways = (1,) if s.direction == "receive" else (0,) if s.direction == "transmit" else (0, 1)
-        effect = min(middle(best.effects[way].effect[at]) for way in ways)
+        effect = _best_effect(s, fabric, sides, best)
         if effect <= math.log1p(-s.slower) / 3:
-            renamed.append(s)
+            losers = [loser for loser in losers if loser.where != s.where]
+            kept.append(s)
             continue
         said = f"{s.evidence}; its best repetition is unaffected ({percent(-math.expm1(effect))} slower)"
-        lost = counts is not None and max(middle(counts[way][at]) for way in ways) >= MANY_RETRANSMITS
-        if lost:
-            said += ", and retransmits are many times those of its peers: it loses packets"
-            renamed.append(replace(s, kind="loss", evidence=said))
+        mine = [loser for loser in losers if loser.where == s.where]
+        if mine:
+            losers = [replace(x, slower=s.slower, evidence=f"{x.evidence}; {said}") if x in mine else x for x in losers]
         else:
-            renamed.append(replace(s, evidence=f"{said}: it is disturbed now and then, or loses packets"))
-    return renamed
+            kept.append(replace(s, evidence=f"{said}: it is disturbed now and then, or loses packets"))
+    return kept + losers
 
 
-def _retransmits(table: PairTable, sides: Sides) -> tuple[Floats, Floats] | None:
-    """Mean retransmits of each side's flows over the fleet's typical mean (at least 1), per direction."""
-    if table.retransmits is None:
-        return None
+def _best_effect(s: Suspect, fabric: Fabric, sides: Sides, best: Sides) -> float:
+    """How slow a suspect's best repetitions are, in logs."""
+    rails, node = sides.num_rails, fabric.table.nodes.index(s.where)
+    at = [node * rails + r for r in (range(rails) if s.rail is None else (s.rail,))]
+    ways = (1,) if s.direction == "receive" else (0,) if s.direction == "transmit" else (0, 1)
+    return min(middle(best.effects[way].effect[at]) for way in ways)
+
+
+def retransmits_of(table: PairTable, rows: Ints) -> tuple[Floats, float]:
+    """Retransmits of each of these flows, and how many are many: MANY_RETRANSMITS times the usual of all others."""
+    assert table.retransmits is not None
     count = np.nan_to_num(table.retransmits)
-    means = []
-    for row, effects in zip(sides.row, sides.effects, strict=True):
-        total = np.bincount(row, weights=count, minlength=len(effects.effect))
-        mean = np.divide(total, effects.num_cells, out=np.full(len(total), np.nan), where=effects.num_cells > 0)
-        means.append(mean / max(1.0, middle(mean)))
-    return means[0], means[1]
+    others = np.setdiff1d(np.arange(len(count)), rows)
+    return count[rows], MANY_RETRANSMITS * max(1.0, middle(count[others]))
+
+
+def _losers(table: PairTable, sides: Sides) -> list[Suspect]:
+    """Sides most of whose flows are retransmitted many times as often as everybody's.
+
+    A round trip tells no side. Where both a sender and its receivers stand out, the side that does so more is meant.
+    """
+    if table.retransmits is None or table.there_and_back:
+        return []
+    count, rails, found = np.nan_to_num(table.retransmits), sides.num_rails, []
+    many = MANY_RETRANSMITS * max(1.0, middle(count))
+    for way in (0, 1):
+        num = len(table.nodes) * rails
+        typical = upper_median(count, sides.row[way], num)
+        cells = np.bincount(sides.row[way], minlength=num)
+        over = np.bincount(sides.row[way][count >= many], minlength=num)
+        for at in np.flatnonzero((cells >= MIN_FLOWS) & (over >= MOST * cells)).tolist():
+            node, rail = divmod(at, rails)
+            name, direction = table.nodes[node], ("transmit", "receive")[way]
+            subject = f"rail {rail} of {name}" if rails > 1 else name
+            verb = ("sends", "should receive")[way]
+            found.append((float(typical[at]), Suspect(
+                kind="loss", where=name, rail=rail, direction=direction, nodes=(name,), num_cells=int(cells[at]),
+                num_agree=int(over[at]), confidence=1 - 0.05 / max(len(table.nodes), 1),
+                evidence=f"what {subject} {verb} is sent again {typical[at]:.0f} times a flow, elsewhere "
+                         f"{middle(count):.0f} times ({over[at]} of {cells[at]} flows): packets are lost there",
+            )))  # fmt: skip
+    worst: dict[tuple[str, int | None], tuple[float, Suspect]] = {}
+    for typical_count, s in found:
+        if typical_count > worst.get((s.where, s.rail), (0.0, s))[0]:
+            worst[s.where, s.rail] = (typical_count, s)
+    return [s for _, s in worst.values()]
 
 
 def slow_pairs(fabric: Fabric, sides: Sides) -> list[Suspect]:

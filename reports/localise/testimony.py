@@ -24,6 +24,7 @@ from reports.localise.levels import without_levels
 from reports.localise.pairs import Bools, Floats, Ints
 from reports.localise.screening import Analysis
 from reports.localise.suspects import Suspect
+from reports.localise.symptoms import retransmits_of
 
 NODE_KINDS = ("nic", "host", "dead", "loss")
 MIN_CONFIRMATIONS = 2
@@ -82,6 +83,10 @@ class Witnesses:
             wrong = np.zeros(len(rows)) if table.wrong is None else np.nan_to_num(table.wrong[rows])
             agree = int((sums(wrong, pair, len(pairs)) > 0).sum())
             return Heard(num_pairs=len(pairs), num_agree=agree, log_odds=0.0)
+        if s.kind == "loss" and table.retransmits is not None:
+            count, many = retransmits_of(table, rows)
+            agree = int((sums(count, pair, len(pairs)) >= many).sum())
+            return Heard(num_pairs=len(pairs), num_agree=agree, log_odds=0.0 if 2 * agree > len(pairs) else -math.inf)
         if s.kind == "path" and not s.path:
             return self._share(s, rows)
         effect = math.log1p(-min(s.slower, 1 - 1e-12))
