@@ -166,6 +166,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--confirm", type=Path, nargs="+", default=[], metavar="RUN", help="re-runs of what was suspect, at other hours"
     )
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write a page too")
     parser.set_defaults(command=_run)
 
 
@@ -174,4 +175,9 @@ def _run(options: argparse.Namespace) -> int:
     again = options.confirm or reruns_of(options.run)
     report = nightly(stored, stored.verdicts(today=date.today()), options.history, again=again)
     print(table(report))
+    if options.output:
+        from reports import nightlypage  # shows what is found here
+
+        every = nights(options.history, cluster=stored.run.cluster)
+        print(f"\npage: {nightlypage.write(report, stored, every, stored.view(options.output))}")
     return report.status

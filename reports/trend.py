@@ -80,7 +80,7 @@ def _trend(every: Sequence[Night], series: Series, node: str) -> Trend:
         better = after / before if series.better == "higher" else before / after
         previous, night = points[place - 1][0], points[place][0]
         changes.append(
-            Change(night=night.run, when=night.started, place=place, effect=better - 1, around=_around(previous, night))
+            Change(night=night.run, when=night.started, place=place, effect=better - 1, around=around(previous, night))
         )
     return Trend(
         title=series.title,
@@ -100,7 +100,8 @@ def _places(series: Series, node: str) -> list[int]:
     return [i for i, (label, on) in enumerate(zip(series.labels, series.nodes, strict=True)) if node in (label, on)]
 
 
-def _around(before: Night, after: Night) -> tuple[tuple[str, str, str], ...]:
+def around(before: Night, after: Night) -> tuple[tuple[str, str, str], ...]:
+    """Facts of the environment that differ between two nights: name, before, after."""
     names = sorted(before.facts.keys() | after.facts.keys())
     pairs = [(name, before.facts.get(name, "not known"), after.facts.get(name, "not known")) for name in names]
     return tuple(pair for pair in pairs if pair[1] != pair[2])

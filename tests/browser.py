@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,10 @@ QUIET = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-pipe",
 )  # fmt: skip
+ON_3_AND_4 = (  # a shell can name no descriptor above 9
+    "import os, sys; into, out = os.dup(int(sys.argv[1])), os.dup(int(sys.argv[2])); os.dup2(into, 3); "
+    "os.dup2(out, 4); [os.set_inheritable(fd, True) for fd in (3, 4)]; os.execvp(sys.argv[3], sys.argv[3:])"
+)
 WHOLE_PAGE = "({width: document.documentElement.scrollWidth, height: document.documentElement.scrollHeight})"
 
 
@@ -49,7 +54,7 @@ class Browser:
         program = next(filter(None, map(shutil.which, NAMES)))
         command = [program, *QUIET, f"--user-data-dir={self.folder / 'profile'}", "about:blank"]
         self.process = subprocess.Popen(
-            ["sh", "-c", f'exec "$@" 3<&{there} 4>&{back}', "sh", *command],
+            [sys.executable, "-c", ON_3_AND_4, str(there), str(back), *command],
             pass_fds=(there, back), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         os.close(there)
@@ -87,7 +92,7 @@ class Browser:
         """Load a page at a width and say what it takes, and what was wrong."""
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.ask("Emulation.setEmulatedMedia", media="print" if paper else "screen", features=[scheme])
+        self.ask("Emulation.setEmulatedMedia", media="print" if paper else "", features=[scheme])
         self.events.clear()
         self.ask("Page.navigate", url=address)
         while not any(e.get("method") == "Page.loadEventFired" for e in self.events):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import shutil
-import subprocess
 from datetime import date
 from xml.etree import ElementTree
 
@@ -207,31 +205,6 @@ def test_a_large_run_makes_a_small_page(stored, verdicts):
     assert len(text.encode()) < 2e6
     assert "more:" in text
     assert f"{len(Findings.of(many).failures):,}" in text
-
-
-@pytest.mark.slow
-@pytest.mark.machine("chromium")
-@pytest.mark.parametrize("width", [390, 800, 1400])
-def test_a_browser_shows_it_without_errors_or_sideways_scrolling(html, tmp_path, width):
-    probe = "<script>document.title = `${document.documentElement.scrollWidth} of ${innerWidth}`</script>"
-    (tmp_path / "inner.html").write_text(html.replace("</body>", probe + "</body>"))
-    framed = f'<iframe src="inner.html" style="width:{width}px;height:900px;border:0" onload="document.title=this.contentDocument.title"></iframe>'  # noqa: E501
-    (tmp_path / "outer.html").write_text(f"<!doctype html><title>none</title>{framed}")
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
-    done = subprocess.run(
-        [
-            browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-            "--disable-background-networking", "--disable-component-update", "--disable-sync",
-            "--allow-file-access-from-files", "--enable-logging=stderr", "--virtual-time-budget=3000",
-            f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1500,1000", "--dump-dom",
-            (tmp_path / "outer.html").as_uri(),
-        ],
-        capture_output=True, text=True, timeout=90, check=True,
-    )  # fmt: skip
-    content, room = re.search(r"<title>(\d+) of (\d+)</title>", done.stdout).groups()
-    assert int(room) == width
-    assert int(content) <= width
-    assert "CONSOLE" not in done.stderr
 
 
 # -- charts ------------------------------------------------------------------------------------------------------
