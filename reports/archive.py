@@ -103,7 +103,7 @@ def read_night(folder: Path) -> Night:
     return Night(
         run=head["run"],
         folder=folder,
-        started=_moment(head["started"]),
+        started=moment(head["started"]),
         cluster=head["cluster"],
         suite=head["suite"],
         nodes=head["nodes"],
@@ -115,7 +115,7 @@ def read_night(folder: Path) -> Night:
     )
 
 
-def _moment(text: str) -> datetime:
+def moment(text: str) -> datetime:
     """A time of a record; one without a zone is UTC, as all records are written."""
     moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from benchmarks.measurement import Verdict
 from reports import (
+    alertcommand,
     compare,
     comparepage,
     confirm,
@@ -96,6 +97,7 @@ def build_parser() -> argparse.ArgumentParser:
     one.set_defaults(command=compare_runs)
     nightly.add_parser(commands)
     confirm.add_parser(commands)
+    alertcommand.add_parser(commands)
     trend.add_parser(commands)
     promote.add_parsers(commands)
     proposals.add_parser(commands)

@@ -74,9 +74,16 @@ def lacks_fuse() -> str:
     return "" if shutil.which("bindfs") else "it needs bindfs: apt-get install bindfs"
 
 
+def lacks_prometheus() -> str:
+    """Why Prometheus' own tools cannot be asked here; "" where they can."""
+    missing = [tool for tool in ("promtool", "amtool") if not shutil.which(tool)]
+    packages = "prometheus prometheus-alertmanager"
+    return f"it needs {', '.join(missing)}: apt-get install {packages}" if missing else ""
+
+
 LACKS = {
     "root": lacks_root, "slurm": lacks_slurm, "chromium": lacks_chromium, "mpi": lacks_mpi, "sshd": lacks_sshd,
-    "fuse": lacks_fuse,
+    "fuse": lacks_fuse, "prometheus": lacks_prometheus,
 }  # fmt: skip
 
 
