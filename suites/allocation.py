@@ -87,13 +87,6 @@ class Allocation:
         state = told.get("JobState", "")
         return "" if state in slurm.RUNNING else f"Slurm job {self.slurm_job} is {state}: its nodes were taken away"
 
-    def slurmd_timeout(self) -> str:
-        """After how long Slurm itself notices a dead node; "" where Slurm holds no nodes of ours, or does not say."""
-        try:
-            return slurm.setting("SlurmdTimeout") if self.slurm_job else ""
-        except SlurmError:
-            return ""
-
     def release(self) -> None:
         """Give back what we asked for; leave what we were given."""
         holder, self.holder = self.holder, None

@@ -13,49 +13,29 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import Path
 
-from benchmarks.inventory import DriverError, InstalledGpu, gpus
 from benchmarks.launch import LAUNCHERS
 from benchmarks.measurement import Config, Run, Verdict, now
 from benchmarks.spec import to_place
 from clusters import knownbad
-from clusters.cluster import Cluster
-from clusters.knownbad import KnownBad, KnownBadError
-from clusters.loader import ClusterError, check_metrics, check_settings, load
 from reports import index, page, runs
 from reports.before import BASELINE, keep
-from reports.culprits import told
-from suites import continuation, nightly, overhead, places, search, storageplace
-from suites.allocation import OF_SLURM, Allocation, Say, Wish, hold
-from suites.controller import UNFINISHED, Controller, NodesLostError, TimeUpError, group_timeout_s
+from suites import continuation, nightly, places, search, storageplace, timeouts
+from suites.allocation import Allocation, Say, hold
+from suites.controller import Controller, NodesLostError, TimeUpError, nested
 from suites.lock import CampaignLock, LockedError
-from suites.needs import checks
-from suites.nodes import NodesError, fold
+from suites.nodes import NodesError
 from suites.options import Options, UsageError
-from suites.plan import Plan, make_plan, metrics
+from suites.plan import Plan
+from suites.preparation import Prepared, left_out, prepare, wish_of
 from suites.progress import Progress
 from suites.runfolder import RunFolder, RunFolderError
 from suites.slurm import SlurmError
 
 ROOT = Path(__file__).parent.parent
-CAMPAIGN_SETTINGS = ("lock", "start_limit_s", *places.SETTINGS)
-
-
-def plan_for(options: Options) -> Plan:
-    """The plan of a cluster file and a suite. UsageError where either is wrong."""
-    try:
-        cluster = storageplace.under_test(load(options.cluster, nodes=options.nodes), options.checkpoint_dir)
-        cluster = places.with_places(cluster, options)
-        installed = _installed(cluster, options.wish)
-        check_metrics(cluster, metrics(cluster, installed))
-        plan = make_plan(cluster, options.suite, checks(options.suite), installed)
-        check_settings(cluster, {"campaign": CAMPAIGN_SETTINGS, **cluster.asked})
-        return plan
-    except (ClusterError, DriverError, ValueError) as error:
-        raise UsageError(str(error)) from None
 
 
 @dataclass(kw_only=True)
@@ -79,40 +59,26 @@ class Campaign:
     @classmethod
     def open(cls, options: Options, selected: Sequence[str], say: Say = lambda _: None) -> Campaign:
         """Everything ready to measure what the `selected` checks need. UsageError, and nothing was written."""
-        path = continuation.older(options)
+        made = prepare(options, say)
+        options, plan, path = made.options, made.plan, made.path
+        pending = continuation.chosen(plan, selected, made.stored, options.retest)
         with contextlib.ExitStack() as undo:
             try:
-                stored = runs.load(path) if path else None
-                baseline = continuation.baseline(options, stored)
-                options = _tonight(continuation.as_before(options, stored), say)
-                options = places.of_cluster(places.as_before(options, stored) if stored else options)
-                bad = knownbad.load(options.known_bad) if options.known_bad else ()
-                plan = plan_for(options)
-                if stored:
-                    continuation.check_same(stored, plan, options)
                 storageplace.refuse_results_on(plan.cluster, path or options.runs)
-                run = stored.run if stored else _new_run(plan)
+                run = made.stored.run if made.stored else _new_run(plan)
                 lock = CampaignLock(plan.cluster)
                 undo.callback(lock.release)
                 lock.acquire(str(path or options.runs / run.id))
-                held = undo.enter_context(hold(_wish(plan, options), say=say))
+                held = undo.enter_context(hold(wish_of(plan, options), say=say))
                 _check_launcher(plan, held)
                 folder = RunFolder.reopen(path) if path else RunFolder.create(options.runs, run, plan.cluster.text)
-            except (LockedError, RunFolderError, runs.RunError, NodesError, KnownBadError, SlurmError) as error:
+            except (LockedError, RunFolderError, NodesError, SlurmError) as error:
                 raise UsageError(str(error)) from None
-            wanted = [c.id for c in plan.of(selected)]
-            campaign = cls(
-                options=options, plan=plan, folder=folder, lock=lock, held=held, pending=tuple(wanted), resumed=stored,
-            )  # fmt: skip
-            if stored:
-                campaign._choose_again(wanted, stored)
             undo.pop_all()
-        campaign._write_nodes(bad)
-        places.keep(options, folder, stored)
-        left_out = _left_out(plan, options, selected)
-        if baseline is not None:
-            folder.event(BASELINE, **keep(options.baseline, baseline))
-        folder.event("selected", tests=list(selected), all=not left_out, left_out=left_out)
+        campaign = cls(
+            options=options, plan=plan, folder=folder, lock=lock, held=held, pending=pending, resumed=made.stored
+        )
+        campaign._write_beginning(made, selected)
         return campaign
 
     def measure(self, progress: Progress) -> None:
@@ -188,94 +154,41 @@ class Campaign:
         self.lock.release()
 
     @property
-    def timeouts(self) -> str:
-        """How the time-outs of this campaign nest, in one line."""
-        return overhead.timeouts(
-            longest_s=max(c.limit_s for c in self.plan.configs), group_s=group_timeout_s(self.plan),
-            start_s=self.plan.start_limit_s, slurmd_s=self.held.slurmd_timeout(),
-        )  # fmt: skip
+    def timeouts(self) -> list[str]:
+        """How the time-outs of this campaign nest, and those of the cluster that could end it."""
+        job, worst_s = self.held.slurm_job, self.plan.worst_case_s
+        cluster = timeouts.of_slurm(job, worst_s=worst_s, now=datetime.now()) if job else []
+        return timeouts.lines(**nested(self.plan), cluster=cluster)
 
     @property
     def outcome(self) -> str:
         """ACCEPTED, CONDITIONAL, INCOMPLETE or REJECTED, of the run folder as it is."""
         return self.stored().outcome(self.verdicts_once())
 
-    def _write_nodes(self, bad: Sequence[KnownBad]) -> None:
-        """Which nodes this session measures, who starts ranks on them, and which are known to be bad."""
-        if bad:
-            excused = knownbad.excused(bad, self.held.hosts, today=self.today)
-            self.held.notes += [entry.line(self.today) for entry in bad]
-            self.folder.event("known_bad", excused=list(excused), lines=[entry.line(self.today) for entry in bad])
-        held = self.held
-        self.folder.event(
+    def _write_beginning(self, made: Prepared, selected: Sequence[str]) -> None:
+        """What this session goes on with, on which nodes, by what time-outs, against what, and what it leaves out."""
+        held, folder, options = self.held, self.folder, self.options
+        if made.stored:
+            what = {"what": options.retest} if options.retest else {}
+            folder.event("retest" if options.retest else "resumed", configs=sorted(self.pending), **what)
+        if made.bad:
+            excused = knownbad.excused(made.bad, held.hosts, today=self.today)
+            lines = [entry.line(self.today) for entry in made.bad]
+            held.notes += lines
+            folder.event("known_bad", excused=list(excused), lines=lines)
+        folder.event(
             "nodes", launcher=held.launcher, why=held.why, hosts=list(held.hosts), left_out=list(held.left_out),
             notes=held.notes, slurm_job=held.slurm_job,
         )  # fmt: skip
+        folder.event("timeouts", lines=self.timeouts)
+        places.keep(options, folder, made.stored)
+        if made.baseline is not None:
+            folder.event(BASELINE, **keep(options.baseline, made.baseline))
+        without = left_out(self.plan, options, selected)
+        folder.event("selected", tests=list(selected), all=not without, left_out=without)
 
     def _configs(self) -> list[Config]:
         return [c for c in self.plan.configs if c.id in self.pending]
-
-    def _choose_again(self, wanted: Sequence[str], stored: runs.StoredRun) -> None:
-        """Of the configs wanted, those a resume finishes or a retest repeats."""
-        verdicts = stored.verdicts(today=self.today)
-        if self.options.retest:
-            chosen = {v.config for v in verdicts if continuation.matches(v, self.options.retest, told(stored))}
-            if not chosen:
-                self.folder.close()
-                meaning = "failed or is missing" if self.options.retest == "failed" else f"has {self.options.retest}"
-                raise UsageError(f"nothing to test again: no check of {self.folder.path} {meaning}")
-            self.folder.event("retest", what=self.options.retest, configs=sorted(chosen))
-        else:
-            chosen = {v.config for v in verdicts if v.status in UNFINISHED}
-            self.folder.event("resumed", configs=sorted(chosen))
-        self.pending = tuple(c for c in wanted if c in chosen)
-
-
-def _installed(cluster: Cluster, wish: Wish) -> tuple[InstalledGpu, ...]:
-    """The GPUs of a node: this machine's, or where ranks will surely run elsewhere, those that the file promises."""
-    elsewhere = wish.launcher in (*OF_SLURM, "ssh") or wish.nodelist or wish.partition
-    if not (elsewhere and cluster.gpu):
-        return gpus()
-    gpu = cluster.gpu
-    return tuple(
-        InstalledGpu(index=i, name=gpu.names[0], serial="", uuid="", memory_bytes=gpu.memory_bytes, driver="")
-        for i in range(cluster.gpus_per_node or 0)
-    )
-
-
-def _left_out(plan: Plan, options: Options, selected: Sequence[str]) -> str:
-    """What this session leaves out of what the suite and the cluster file ask for; "" where nothing."""
-    if missing := [test for test in plan.needed_by if test not in set(selected)]:
-        return f"{len(missing)} of {len(plan.needed_by)} checks were deselected"
-    nodes, wanted = plan.cluster.nodes, load(options.cluster).nodes
-    if options.suite == "acceptance" and nodes < wanted:
-        return f"only {nodes} of the {wanted} nodes of {plan.cluster.name} were measured"
-    return ""
-
-
-def _wish(plan: Plan, options: Options) -> Wish:
-    """The nodes that a plan needs, and for how long at most."""
-    return replace(
-        options.wish, nodes=plan.cluster.nodes, gpus_per_node=plan.cluster.gpus_per_node or 0,
-        seconds=plan.worst_case_s,
-    )  # fmt: skip
-
-
-def _tonight(options: Options, say: Say) -> Options:
-    """The nodes of a night, where it is idle ones that are asked for. NodesError where there are too few."""
-    if options.until:
-        nightly.seconds_until(options.until, now=datetime.now().astimezone())
-    if options.idle is None or options.nodes is not None:
-        return options
-    names, free = nightly.idle_nodes(options.wish.partition)
-    last = nightly.last_tested(options.runs, load(options.cluster).name)
-    chosen = nightly.choose(
-        names, free, last, options.idle, now=datetime.now().astimezone(), within_nights=options.within_nights
-    )
-    say(f"tonight: {chosen.why}\n")
-    if chosen.overdue:
-        say(f"not tested within {options.within_nights} nights: {fold(chosen.overdue)}\n")
-    return replace(options, nodes=len(chosen.nodes), wish=replace(options.wish, nodelist=chosen.nodes))
 
 
 def _check_launcher(plan: Plan, held: Allocation) -> None:

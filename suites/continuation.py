@@ -7,7 +7,7 @@ UsageError with the cure, and leaves the run as it was.
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -17,7 +17,7 @@ from benchmarks.measurement import Verdict
 from clusters.cluster import Cluster
 from clusters.loader import load
 from reports import runs
-from reports.culprits import SUSPECTS
+from reports.culprits import SUSPECTS, told
 from suites import storageplace
 from suites.controller import UNFINISHED, settled
 from suites.options import Options, UsageError
@@ -89,6 +89,23 @@ def check_same(stored: runs.StoredRun, plan: Plan, options: Options) -> None:
             f"{stored.folder} expects other numbers than this checkout does on this machine "
             f"(revision {stored.run.revision}): start a new run"
         )
+
+
+def chosen(plan: Plan, selected: Sequence[str], stored: runs.StoredRun | None, retest: str) -> tuple[str, ...]:
+    """The configs of the selected checks that a session measures: all; or what a resume lacks; or what is tested again.
+
+    UsageError where --retest means none of them.
+    """
+    wanted = tuple(config.id for config in plan.of(selected))
+    if stored is None:
+        return wanted
+    verdicts = stored.verdicts(today=date.today())
+    if not retest:
+        meant = {v.config for v in verdicts if v.status in UNFINISHED}
+    elif not (meant := {v.config for v in verdicts if matches(v, retest, told(stored))}):
+        meaning = "failed or is missing" if retest == "failed" else f"has {retest}"
+        raise UsageError(f"nothing to test again: no check of {stored.folder} {meaning}")
+    return tuple(config for config in wanted if config in meant)
 
 
 def launches(stored: runs.StoredRun) -> int:

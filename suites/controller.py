@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from benchmarks.launch import LAUNCHERS
 from benchmarks.measurement import (
@@ -58,6 +59,14 @@ Judge = Callable[[], Sequence[Verdict]]
 def group_timeout_s(plan: Plan) -> float:
     """Time-out of the process group: behind that of every benchmark."""
     return max(c.limit_s for c in plan.configs) + GROUP_MARGIN_S
+
+
+def nested(plan: Plan) -> dict[str, Any]:
+    """The time-outs of a plan, as `timeouts.lines` says them."""
+    return {
+        "longest_s": max(c.limit_s for c in plan.configs), "group_s": group_timeout_s(plan),
+        "start_s": plan.start_limit_s, "backend": plan.backend,
+    }  # fmt: skip
 
 
 @dataclass(kw_only=True)

@@ -28,7 +28,7 @@ from benchmarks.control import ADDRESS, KEY, SILENT_S, ControlError, Message
 from benchmarks.launch import Job, Launcher
 from benchmarks.launch.checkout import ROOT
 from benchmarks.measurement import Config, encode
-from suites import afterstate, arrivals, trouble
+from suites import afterstate, arrivals, timeouts, trouble
 from suites.testimony import Testimony
 from suites.trouble import Peer, Trouble
 
@@ -142,7 +142,8 @@ class Launch:
         place = dict(pair.split("=", 1) for pair in self.job.place.env)
         path = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH", ""))))
         few = {name: os.environ.get(name, value) for name, value in FEW_ENV.items()}
-        own = {**few, "PYTHONPATH": path, **self.job.env, **place, remains.LAUNCH: self.token, **control}
+        nccl = timeouts.nccl(self.group_timeout_s) if self.job.place.backend == "nccl" else {}
+        own = {**few, **nccl, "PYTHONPATH": path, **self.job.env, **place, remains.LAUNCH: self.token, **control}
         job = replace(self.job, env=own, name=self.name, port=random.randrange(20000, 32000))
         with self.testimony.log_path.open("ab") as log:
             self.process = subprocess.Popen(

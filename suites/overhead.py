@@ -26,12 +26,3 @@ def line(events: Iterable[Event]) -> str:
         f"{float(slowest['group_s']):.1f} s), {sum(float(x['overhead_s']) for x in batches):.1f} s around "
         f"{len(batches)} benchmark(s)"
     )
-
-
-def timeouts(*, longest_s: float, group_s: float, start_s: float, slurmd_s: str = "") -> str:
-    """One line: how the time-outs nest, and when the scheduler itself would notice a dead node."""
-    slurm = f"; Slurm itself notices a dead node after {slurmd_s} (SlurmdTimeout)" if slurmd_s else ""
-    return (
-        f"time-outs: a benchmark {longest_s:.0f} s at most, the process group {group_s:.0f} s, a launch {start_s:.0f} s"
-        f"{slurm}"
-    )

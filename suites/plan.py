@@ -57,7 +57,11 @@ class Plan:
     @property
     def worst_case_s(self) -> float:
         """Seconds if every benchmark and every launch takes as long as it may."""
-        return sum(c.limit_s for c in self.configs) + self.launches * self.start_limit_s
+        return self.worst_case_of(self.configs)
+
+    def worst_case_of(self, configs: Sequence[Config]) -> float:
+        """The same for some of its configs."""
+        return sum(c.limit_s for c in configs) + len({str(c.place) for c in configs}) * self.start_limit_s
 
     def bytes_written(self, config: Config) -> int:
         """Bytes that a config writes to storage, over all its ranks."""

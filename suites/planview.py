@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Sequence
 
 from tabulate import tabulate
 
@@ -13,11 +14,15 @@ from suites.plan import Plan
 from suites.progress import title
 
 
-def render(plan: Plan) -> str:
-    """The plan of a campaign: one row a benchmark in running order, then totals."""
+def render(plan: Plan, *, pending: Collection[str] | None = None, notes: Sequence[str] = ()) -> str:
+    """The plan of a campaign: one row a benchmark in running order, then totals.
+
+    Only those `pending` are run (None: all); what is expected of the run stays whole, whatever is selected.
+    """
+    configs = [c for c in plan.configs if pending is None or c.id in pending]
     numbers = Counter(e.config for e in plan.expected)
     rows, launch, place = [], 0, None
-    for k, config in enumerate(plan.configs, 1):
+    for k, config in enumerate(configs, 1):
         launch += config.place != place
         place = config.place
         rows.append(
@@ -25,18 +30,21 @@ def render(plan: Plan) -> str:
              _bytes(plan.bytes_written(config))]
         )  # fmt: skip
     head = ["", "launch", "benchmark", "where", "numbers", "limit s", "writes"]
-    cluster, minutes = plan.cluster, plan.worst_case_s / 60
-    written = sum(plan.bytes_written(c) for c in plan.configs)
+    cluster, minutes = plan.cluster, plan.worst_case_of(configs) / 60
+    written = sum(plan.bytes_written(c) for c in configs)
+    now = sum(numbers[c.id] for c in configs)
+    of = f" of the {len(plan.expected)}" if len(configs) < len(plan.configs) else ""
     return "\n".join(
         [
             f"plan: suite {plan.suite} on {cluster.name} ({cluster.path}), {cluster.nodes} node(s)",
             *(f"note: {line}" for line in cluster.contradictions),
             tabulate(rows, headers=head, disable_numparse=True, tablefmt="simple", colalign=("right",) * 2),
-            f"in all: {len(plan.configs)} benchmarks, {len(plan.expected)} numbers expected, "
-            f"{plan.launches} launch(es) of at most {plan.start_limit_s:.0f} s",
+            f"in all: {len(configs)} benchmarks, {now}{of} numbers expected, "
+            f"{launch} launch(es) of at most {plan.start_limit_s:.0f} s",
             f"worst case: {minutes:.1f} minutes, {minutes / 60 * cluster.nodes:.2f} node-hours, "
             f"{_bytes(written) or 'nothing'} written",
-            *searchplan.lines(plan.configs, budget_s=float(cluster.setting("campaign", "budget_s", 0.0)) or None),
+            *notes,
+            *searchplan.lines(configs, budget_s=float(cluster.setting("campaign", "budget_s", 0.0)) or None),
         ]
     )
 

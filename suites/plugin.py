@@ -21,15 +21,15 @@ from benchmarks.launch import LAUNCHERS
 from reports import drainfile, junit, runs
 from reports.judge import EXIT_CODES
 from reports.table import table
-from suites import overhead, places
+from suites import overhead
 from suites.allocation import AUTO, Wish, describe
-from suites.campaign import Campaign, plan_for
+from suites.campaign import Campaign
 from suites.continuation import find_run
 from suites.needs import SUITES
 from suites.nightly import Range
 from suites.nodes import NodesError, expand
 from suites.options import Options, UsageError, seconds
-from suites.planview import render as render_plan
+from suites.preview import preview
 from suites.progress import Progress
 from suites.verdicts import VerdictFailure, VerdictsOf
 
@@ -57,9 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FILE",
         help="what hangs where: TOML, topology.conf, ibnetdiscover's output",
     )
-    add(
-        "--cabling", default="", metavar="FILE", help="what ibnetdiscover found plugged, against --topology's plan"
-    )
+    add("--cabling", default="", metavar="FILE", help="what ibnetdiscover found plugged, against --topology's plan")
     add(
         "--budget",
         default="",
@@ -84,7 +82,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
-    """Answer `--plan` before anything is collected; refuse what a campaign cannot share a session with."""
+    """Refuse what a campaign cannot share a session with; let `--plan` be answered in few words."""
     if config.option.resume and not config.option.cluster:
         config.option.cluster, config.option.suite = _of_run(config.option)
     if not config.option.cluster:
@@ -93,13 +91,9 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
         return None
     if getattr(config.option, "numprocesses", None):
         raise pytest.UsageError("a campaign has one controller: run it without -n (xdist)")
-    if not config.option.plan:
-        return None
-    try:
-        print(render_plan(plan_for(places.of_cluster(_options(config)))))
-    except UsageError as error:
-        raise pytest.UsageError(str(error)) from None
-    return 0
+    if config.option.plan:
+        config.option.no_header, config.option.verbose = True, -2  # nothing but the plan
+    return None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -121,23 +115,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in ours if suite in item.function.needs[1]]  # type: ignore[attr-defined]
 
 
-def pytest_runtestloop(session: pytest.Session) -> None:
-    """Run the campaign; pytest's own loop then asserts what came of it."""
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Run the campaign, and pytest's own loop then asserts what came of it; or only show its plan."""
     config = session.config
     if not config.option.cluster or config.option.collectonly or not session.items:
-        return
+        return None
     if session.testsfailed:  # a module did not import: pytest's own loop says so and ends
-        return
+        return None
     config.stash[BROKEN] = []
     try:
         stream = _terminal(config)
         selected = [item.nodeid.partition("[")[0] for item in session.items]
+        if config.option.plan:
+            print(preview(_options(config), selected), file=stream)
+            return True
         campaign = Campaign.open(_options(config), selected, say=lambda text: print(text, end="", file=stream))
     except UsageError as error:
         raise pytest.UsageError(str(error)) from None
     config.stash[CAMPAIGN] = campaign
     print(f"\nrun folder: {campaign.folder.path}", file=stream)
-    for line in (*describe(campaign.held), campaign.timeouts):
+    for line in (*describe(campaign.held), *campaign.timeouts):
         print(line, file=stream)
     for line in campaign.plan.cluster.contradictions:
         print(f"{campaign.plan.cluster.path}: {line}", file=stream)
@@ -146,6 +143,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
         campaign.measure(Progress(write=lambda text: print(text, end="", file=stream, flush=True)))
     finally:
         signal.signal(signal.SIGTERM, old)
+    return None
 
 
 @pytest.fixture
@@ -174,7 +172,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Write the end and the views, and turn the outcome into the exit status."""
     campaign = session.config.stash.get(CAMPAIGN, None)
     if campaign is None:
-        if session.config.option.cluster and exitstatus in (0, 1):
+        if session.config.option.cluster and not session.config.option.plan and exitstatus in (0, 1):
             session.exitstatus = INCOMPLETE  # nothing was measured: only listed, or a check did not import
         return
     try:

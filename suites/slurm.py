@@ -64,13 +64,13 @@ def ask(*words: str) -> str:
     return done.stdout
 
 
-def setting(name: str) -> str:
-    """One value of Slurm's configuration, such as SlurmdTimeout ("300 sec"); "" where it has none."""
+def settings(names: Sequence[str]) -> dict[str, str]:
+    """Values of Slurm's configuration, such as SlurmdTimeout ("300 sec"), in that order; absent where it has none."""
+    said = {}
     for line in ask("scontrol", "show", "config").splitlines():
         key, _, value = line.partition("=")
-        if key.strip() == name:
-            return value.strip()
-    return ""
+        said[key.strip()] = value.strip()
+    return {name: said[name] for name in names if name in said}
 
 
 def hostnames(nodelist: str) -> tuple[str, ...]:

@@ -12,9 +12,9 @@ import pytest
 from benchmarks.spec import Place
 from suites import nodes, slurm
 from suites.allocation import Wish, choose, describe, hold
-from suites.campaign import plan_for
 from suites.nodes import NodesError
 from suites.options import Options, UsageError
+from suites.preparation import plan_for
 from tests.testbed.slurm import SlurmBed, until
 
 # -- node sets ---------------------------------------------------------------------------------------------------

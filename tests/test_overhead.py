@@ -26,10 +26,3 @@ def test_launches_and_gaps_are_added_up_and_the_slowest_taken_apart():
 
 def test_without_a_launch_there_is_nothing_to_say():
     assert overhead.line([event("batch", overhead_s=1.0)]) == ""
-
-
-def test_time_outs_are_said_as_they_nest():
-    assert overhead.timeouts(longest_s=10, group_s=70, start_s=60, slurmd_s="300 sec") == (
-        "time-outs: a benchmark 10 s at most, the process group 70 s, a launch 60 s"
-        "; Slurm itself notices a dead node after 300 sec (SlurmdTimeout)"
-    )
