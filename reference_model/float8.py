@@ -79,15 +79,15 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return _multiply(x, weight, FORWARD)
+        return multiply(x, weight, FORWARD)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         x, weight = ctx.saved_tensors
-        return _multiply(gradient, weight.T, BACKWARD), _multiply(gradient.T, x.T, BACKWARD)
+        return multiply(gradient, weight.T, BACKWARD), multiply(gradient.T, x.T, BACKWARD)
 
 
-def _multiply(a: Tensor, b: Tensor, left: torch.dtype) -> Tensor:
+def multiply(a: Tensor, b: Tensor, left: torch.dtype) -> Tensor:
     """a b^T, a in `left` and b in e4m3; both may be of any strides. The second operand must lie by columns."""
     (low, scale), (other, other_scale) = scaled(a, left), scaled(b, FORWARD)
     return torch._scaled_mm(low, other.T, scale_a=scale, scale_b=other_scale, out_dtype=a.dtype)

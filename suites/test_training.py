@@ -12,8 +12,19 @@ from suites.needs import needs
 
 def training(cluster: Cluster) -> Training:
     """The job of the cluster file's [training] table; what it leaves out is the spec's default."""
-    settings = {f.name: cluster.setting("training", f.name, f.default) for f in dataclasses.fields(Training)}
-    return Training(**settings)
+    defaults = {f.name: f.default for f in dataclasses.fields(Training)} | data_sheet(cluster)
+    return Training(**{name: cluster.setting("training", name, default) for name, default in defaults.items()})
+
+
+def data_sheet(cluster: Cluster) -> dict[str, float]:
+    """What the cluster file's GPU and network should do: for MFU, and for the planned step beside the measured one."""
+    gpu, per_node = cluster.gpu, cluster.gpus_per_node
+    if gpu is None or not per_node:
+        return {}
+    return {
+        "peak": gpu.bf16_flops, "memory_rate": gpu.memory_bandwidth, "inside_rate": gpu.nvlink_bandwidth,
+        "between_rate": cluster.network.node_rate / per_node,
+    }  # fmt: skip
 
 
 @needs(training, suites=("smoke", "acceptance", "nightly"))

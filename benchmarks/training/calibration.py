@@ -11,6 +11,7 @@ costs what a copy of so many bytes costs. What Python and kernel launches cost i
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,12 +25,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.training.prediction import Efficiency, Figures, Machine, Passes
 from benchmarks.world import World
+from reference_model.float8 import BACKWARD, FORWARD, multiply
 from reference_model.job import Job
 from reference_model.memory import block_parameters
 from reference_model.model import Block, Places
 from reference_model.parallel import Grid
 
 REPETITIONS = 5
+SAMPLE_S = 0.05  # of one sample on a GPU
 COPY_BYTES = 2**26  # at least: an activation of a real model is larger than any cache
 UNCOUNTED = ("mm", "bmm", "addmm", "_unsafe_view", "empty", "empty_like")
 
@@ -39,7 +42,7 @@ def calibrate(job: Job, grid: Grid, world: World, *, dtype: torch.dtype) -> Figu
     own = _Own(job, grid, world, dtype)
     world.barrier()
     parts = {
-        "block": own.products(block_products(job)), "head": own.products(head_products(job)),
+        "block": own.products(block_products(job), in_float8=job.fp8), "head": own.products(head_products(job)),
         "attention": own.attention(), "memory": own.memory(), "links": own.links(),
     }  # fmt: skip
     everyone = world.gather(parts)
@@ -98,22 +101,36 @@ class _Own:
         """Random numbers of the products' type."""
         return torch.randn(shape, device=self.world.device, dtype=torch.float32).to(self.dtype)
 
-    def seconds(self, work: Callable[[], Any]) -> float:
-        """Median time of `work`, after one call that is not counted."""
+    def seconds(self, work: Callable[[], Any], *, together: bool = False) -> float:
+        """Median time of `work`, after one call that is not counted.
+
+        A GPU is kept at it, so that its clock sinks; but where ranks work `together`, all of them as often.
+        """
         work()
         self.world.synchronize()
-        return statistics.median(self.world.timed(work) for _ in range(REPETITIONS))
+        times = 1
+        if self.world.device.type == "cuda" and not together:
+            times = max(1, math.ceil(SAMPLE_S / max(self.world.timed(work), 1e-6)))
 
-    def products(self, weights: list[tuple[int, int]]) -> tuple[float, float, float]:
+        def often() -> None:
+            for _ in range(times):
+                work()
+
+        return statistics.median(self.world.timed(often) / times for _ in range(REPETITIONS))
+
+    def products(self, weights: list[tuple[int, int]], *, in_float8: bool = False) -> tuple[float, float, float]:
         """Seconds of all products: forward, gradients of the inputs, gradients of the weights."""
+
+        def product(a: Tensor, b: Tensor, low: torch.dtype) -> Callable[[], Tensor]:
+            return lambda: multiply(a, b, low) if in_float8 else a @ b.T
+
         found: dict[tuple[int, int], tuple[float, float, float]] = {}
         for n, k in set(weights):
             x, w, gradient = self.values(self.tokens, k), self.values(n, k), self.values(self.tokens, n)
             found[n, k] = (
-                self.seconds(lambda x=x, w=w: x @ w.T),  # type: ignore[misc]
-                self.seconds(lambda g=gradient, w=w: g @ w),  # type: ignore[misc]
-                self.seconds(lambda g=gradient, x=x: g.T @ x),  # type: ignore[misc]
-            )
+                self.seconds(product(x, w, FORWARD)), self.seconds(product(gradient, w.T, BACKWARD)),
+                self.seconds(product(gradient.T, x.T, BACKWARD)),
+            )  # fmt: skip
         forward, inputs, backward = (sum(found[w][i] for w in weights) for i in range(3))
         return forward, inputs, backward
 
@@ -165,7 +182,7 @@ class _Own:
 
         size = whole.numel() * whole.element_size()
         moved: float = 2 * size * (ranks - 1) / ranks
-        return moved / self.seconds(both)
+        return moved / self.seconds(both, together=True)
 
     def _hop(self) -> float:
         """B/s from a stage to the next while the one before sends too."""
@@ -180,7 +197,7 @@ class _Own:
                 work.wait()
 
         size: float = sent.numel() * sent.element_size()
-        return size / self.seconds(hop)
+        return size / self.seconds(hop, together=True)
 
 
 def element_wise(job: Job, device: torch.device, dtype: torch.dtype) -> dict[str, float]:
