@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.measurement import PAIRS, Expected, Verdict, params_key
-from reports import charts, heatmap
+from reports import charts, durability, heatmap
 from reports.anatomy import anatomies
 from reports.before import Before
 from reports.drawing import Line, Panel, Point
@@ -29,7 +29,7 @@ PANELS = 24  # charts of one family; more are counted
 ROWS = 40  # rows of a family's table
 MARKS = 64  # so many ranks have a mark each; more become a step curve
 NAMED = 3  # of them that a step curve names
-GRAVITY = ("impossible", "fail", "noisy", "waived", "pass")
+GRAVITY = ("error", "missing", "impossible", "fail", "noisy", "waived", "pass")
 
 ABOUT = {
     "gemm": "Matrix products on every device at once. The slowest device counts.",
@@ -88,6 +88,8 @@ def families(stored: StoredRun, verdicts: Sequence[Verdict], before: Before | No
         if name in inside:
             made.panels += inside[name].panels
             made.absent += inside[name].absent
+        if name == "checkpoint":
+            made.panels += durability.panels(stored)
         made.trends += trends(before, name)
         if made.panels or made.rows or made.exact:
             found.append(made)

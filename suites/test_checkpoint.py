@@ -8,6 +8,7 @@ from typing import Any
 from benchmarks.checkpoint.spec import Checkpoint
 from benchmarks.spec import Place
 from clusters.cluster import Cluster
+from clusters.physics import job_mtbf
 from suites.needs import needs
 
 # B/s that all ranks together write or read: storage slower than this runs into its time-out. Half of the least that is
@@ -29,9 +30,15 @@ def in_a_row(cluster: Cluster) -> Checkpoint:
 
 
 def settings(cluster: Cluster) -> dict[str, Any]:
-    """[checkpoint], whose keys are the spec's fields; what the network carries follows from [network]."""
+    """[checkpoint], whose keys are the spec's fields.
+
+    Where they are not given, what the network carries follows from [network], and how often the job fails from the
+    number of its GPUs.
+    """
     found = {name: cluster.setting("checkpoint", name, getattr(Checkpoint, name)) for name in FIELDS}
-    return {**found, "network_rate": found["network_rate"] or cluster.network.node_rate}
+    gpus = cluster.nodes * (cluster.gpus_per_node or 0) if cluster.gpu else 0
+    mtbf_s = found["mtbf_s"] or (job_mtbf(gpus=gpus) if gpus else 0.0)
+    return {**found, "network_rate": found["network_rate"] or cluster.network.node_rate, "mtbf_s": mtbf_s}
 
 
 def in_time(spec: Checkpoint, cluster: Cluster) -> Checkpoint:

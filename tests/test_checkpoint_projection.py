@@ -98,8 +98,10 @@ def test_eight_nodes_project_sixteen_and_no_more(tmp_path: Path):
         assert time.samples[0] >= 0.999 * JOB.whole_bytes(EIGHT) / raw.samples[0]
         assert found["load.wrong_tensors", writer, None].samples == (0.0,)
         assert found["load.cold_share", writer, None].samples[0] >= 0.95
-    assert found["sustained.bandwidth", None, None].notes["saves"] == 4
-    assert len(found["sustained.bandwidth", None, None].samples) == 1
+    row = found["sustained.bandwidth", None, None]
+    assert (row.outcome, row.notes["saves"], row.params["projected"]) == ("error", 4, True)
+    assert "8 of 16 ranks: saves in a row are not projected" in row.reason
+    assert len(found["sustained.kept", None, None].samples) == 1
     further = [m for m in far if m.params.get("projected")]
     assert {m.outcome for m in further} == {"error"}
     assert all("more than one doubling beyond the 8 measured" in m.reason for m in further)

@@ -26,6 +26,7 @@ from clusters.projection import ProjectionError
 
 MAX_NAMES = 16
 SHOWN = 3  # of them in a sentence
+EVERYBODY = "measure on all nodes of the cluster"
 
 
 @dataclass(kw_only=True)
@@ -117,7 +118,13 @@ def _in_a_row(spec: Checkpoint, world: World, rows: list[Saved], place: dict[str
     rates = [size / row.seconds for row in counted]
     columns = _rank_columns(counted, world)
     bandwidth, kept = (spec.sustained(name, world.place) for name in ("bandwidth", "kept"))
-    yield bandwidth.measured(*rates, subject=world.all(), columns=columns, notes=notes)
+    if spec.partial(world.place):
+        reason = (
+            f"{world.size} of {spec.layout_at(world.place).ranks} ranks: saves in a row are not projected; {EVERYBODY}"
+        )
+        yield bandwidth.measured(subject=world.all(), outcome="error", reason=reason, notes=notes)
+    else:
+        yield bandwidth.measured(*rates, subject=world.all(), columns=columns, notes=notes)
     yield kept.measured(sustained.kept(rows), subject=world.all(), notes=notes)
 
 
@@ -130,7 +137,8 @@ def _of_saves(
     def measured(name: str, samples: list[float], **fields: Any) -> Measurement:
         return spec.metric(name, writer, world.place).measured(*samples, subject=world.all(), **fields)
 
-    seconds, told = [s.seconds for s in saves], {**notes, **_goodput(spec, saves)}
+    stops = [s.stall_s if writer in ASYNC else s.seconds for s in saves]
+    seconds, told = [s.seconds for s in saves], {**notes, **_goodput(spec, stops)}
     yield measured("save.time", seconds, columns=_rank_columns(saves, world), notes=told)
     if writer in ASYNC:
         yield measured("save.stall", [s.stall_s for s in saves], notes=notes)
@@ -177,11 +185,14 @@ def _slowest(saves: list[Saved], world: World, osts: list[str]) -> dict[str, str
     return {"slowest": slowest, "says": f"the slowest save waited for {slowest}"}
 
 
-def _goodput(spec: Checkpoint, saves: list[Saved]) -> dict[str, float]:
-    """Share of training time lost to saves and failures at the spec's interval and at the best one (Young, Daly)."""
+def _goodput(spec: Checkpoint, stops: list[float]) -> dict[str, float]:
+    """Share of training time lost to saves and failures at the spec's interval and at the best one (Young, Daly).
+
+    `stops`: seconds that each save stops training for; of an asynchronous one that is the stall.
+    """
     if not spec.mtbf_s:
         return {}
-    save_s = statistics.median(s.seconds for s in saves)
+    save_s = statistics.median(stops)
     best = daly_interval(save_s=save_s, mtbf_s=spec.mtbf_s)
     lost = {"best": best, **({"file": spec.interval_s} if spec.interval_s else {})}
     shares = {

@@ -107,6 +107,8 @@ class Checkpoint:
     def sustained(self, name: str, place: Place) -> Metric:
         """One of SUSTAINED, of plain saves in a row."""
         unit, better = SUSTAINED[name]
+        if name == "bandwidth" and self.partial(place):  # what fewer nodes reach is no rate of the whole
+            return self.projected("sustained.bandwidth", "", place)
         params: dict[str, Scalar] = {"contents": self.contents, "bytes": self.state_bytes(place)}
         return Metric(name=f"checkpoint.sustained.{name}", unit=unit, better=better, params=params)
 
