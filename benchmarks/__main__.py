@@ -25,13 +25,15 @@ from benchmarks import scratch
 from benchmarks.measurement import encode
 from benchmarks.spec import BENCHMARKS, Place, load_spec, to_config
 
+TOOLS = {"--dry-run": "plan", "--sweep": "sweep"}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line. Returns the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments[:1] and arguments[0] in BENCHMARKS and (tool := _tool(arguments[0], arguments[1:])):
-        return tool(arguments[1:])
     try:
+        if arguments[:1] and arguments[0] in BENCHMARKS and (tool := _tool(arguments[0], arguments[1:])):
+            return tool(arguments[1:])
         options = vars(_parser().parse_args(arguments))
     except SystemExit as end:  # argparse's own status for usage is 2
         raise SystemExit(4 if end.code == 2 else end.code) from None
@@ -47,12 +49,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _tool(name: str, arguments: list[str]) -> Callable[[list[str]], int] | None:
-    """A benchmark's own planner (`--dry-run`, in benchmarks/NAME/plan.py), if it is asked for."""
-    if "--dry-run" not in arguments:
+    """A benchmark's own planner (`--dry-run`, in plan.py) or search (`--sweep`, in sweep.py), if it is asked for."""
+    module = next((f"benchmarks.{name}.{TOOLS[word]}" for word in arguments if word in TOOLS), "")
+    if not module or importlib.util.find_spec(module) is None:
         return None
-    if importlib.util.find_spec(f"benchmarks.{name}.plan") is None:
-        return None
-    main_of: Callable[[list[str]], int] = importlib.import_module(f"benchmarks.{name}.plan").main
+    main_of: Callable[[list[str]], int] = importlib.import_module(module).main
     return main_of
 
 

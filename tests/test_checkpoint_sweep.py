@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.__main__ import main
 from benchmarks.checkpoint.sweep import Way, advice, sweep, ways
 from benchmarks.storage.aligned import Staging
 from benchmarks.world import World
@@ -28,6 +29,13 @@ def test_every_number_of_ranks_is_tried_and_stripes_on_lustre_only():
     assert {way.stripes for way in ways(2, lustre=False)} == {0}
     assert {way.stripes for way in ways(2, lustre=True)} == {1, 4, -1}
     assert Way(ranks=2, threads=2, stripes=4).label == "2 ranks per node, 2 threads, stripe count 4"
+
+
+def test_the_sweep_is_a_word_of_the_benchmark(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as end:
+        main(["checkpoint", "--sweep"])
+    assert end.value.code == 4
+    assert "checkpoint --sweep: error: the following arguments are required: --directory" in capsys.readouterr().err
 
 
 @pytest.mark.slow

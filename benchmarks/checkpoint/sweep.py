@@ -1,10 +1,10 @@
 """How many ranks per node, threads per rank and stripes write a node's bytes fastest: measured, with advice.
 
-    torchrun --nproc-per-node=8 -m benchmarks.checkpoint.sweep --directory /scratch/me --mib 4096
+    torchrun --nproc-per-node=8 -m benchmarks checkpoint --sweep --directory /scratch/me --mib 4096
 
-Every combination writes the same bytes per node, synced, in an order that changes every round. The advice is the
-smallest combination within 5 % of the best: fewer writers leave cores to training. Stripe counts are tried on
-Lustre only.
+Every combination writes the same bytes per node, synced, in an order that changes every round. The ceiling is the best
+of them. The advice is the smallest combination within 5 % of it: fewer writers leave cores to training. Stripe counts
+are tried on Lustre only.
 """
 
 from __future__ import annotations
@@ -107,7 +107,12 @@ def _write(world: World, step: Path, way: Way, staging: Staging, data: torch.Ten
 def main(argv: Sequence[str]) -> int:
     """The command line, on every rank. 0: measured."""
     assert __doc__
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks checkpoint --sweep",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--sweep", action="store_true", help="what chose this tool")
     parser.add_argument("--directory", required=True, help="on the file system under test")
     parser.add_argument(
         "--mib", type=int, default=256, help="MiB per node and write: more than its caches take in a second"
@@ -127,7 +132,7 @@ def main(argv: Sequence[str]) -> int:
         for way, samples in sorted(rates.items(), key=lambda item: -statistics.median(item[1])):
             print(f"{statistics.median(samples) / 1e9:8.2f} GB/s  {min(samples) / 1e9:8.2f} at least  {way.label}")
         chosen, share = advice(rates)
-        print(f"advice: {chosen.label}: {share:.0%} of the best")
+        print(f"advice: {chosen.label}: {share:.0%} of the ceiling")
     world.barrier()
     torch.distributed.destroy_process_group()
     return 0
