@@ -2,7 +2,7 @@
 #
 #   CLUSTER=name|file.toml   the cluster file to judge by          (accept)
 #   SUITE=name               smoke, acceptance, nightly, node ...  (accept)
-#   ARGS="..."               more words for pytest                 (accept, test, bench)
+#   ARGS="..."               more words for pytest                 (accept, test, bench, gpu-check)
 #   PYTHON=/path/python3     build on this interpreter and use the torch it has
 #   TORCH_INDEX=URL          take torch from this index
 #   WHEELHOUSE=folder        install from this folder, without a network
@@ -22,7 +22,7 @@ SETUP = $(BASE) installation.py $(if $(PYTHON),--reuse) $(if $(TORCH_INDEX),--to
 RUN = .venv/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help accept test lint demo-fault bench wheelhouse
+.PHONY: help accept test lint demo-fault bench gpu-check wheelhouse
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +49,10 @@ demo-fault: ## plant a link that is 10 % slow among 8 hosts of this machine, and
 bench: ## the project's own benchmarks
 	@$(SETUP) --dev
 	@$(RUN) pytest $(sort $(wildcard tests/bench_*.py)) -s $(ARGS)
+
+gpu-check: ## train 70B-shaped layers on one GPU, against its own best product (under five minutes)
+	@$(SETUP)
+	@$(RUN) benchmarks.training.gpu_check $(ARGS)
 
 wheelhouse: ## fill wheelhouse/ for a machine without a network
 	@$(SETUP) --download wheelhouse
