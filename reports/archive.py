@@ -85,6 +85,13 @@ def nights(root: Path, *, cluster: str = "", suite: str = "") -> list[Night]:
     return sorted(found.values(), key=lambda night: (night.started, night.run))
 
 
+def up_to(folder: Path, root: Path) -> list[Night]:
+    """A run and the earlier ones of its cluster and suite in `root`, oldest first, for its trends."""
+    own = read_night(folder)
+    before = nights(root, cluster=own.cluster, suite=own.suite)
+    return [*(night for night in before if night.started < own.started and night.run != own.run), own]
+
+
 def read_night(folder: Path) -> Night:
     """One run from its index (reports/index.py)."""
     found = index.of(folder)

@@ -250,12 +250,15 @@ def trend(
         level = frame.y(median(values[begin:end]))
         x1, x2 = frame.x(begin - 0.5), frame.x(end - 0.5)
         parts.append(f'<line class="level" x1="{x1:.1f}" x2="{x2:.1f}" y1="{level:.1f}" y2="{level:.1f}"/>')
+    free = 0.0  # where the next date does not run into the one before
     for place in changes:
         x = frame.x(place - 0.5)
         parts.append(
             f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="{frame.top}" y2="{frame.height - frame.bottom}"/>'
         )
-        parts.append(text(x + 4, frame.top + 8, nights[place], "limit-text"))
+        if x >= free:
+            parts.append(text(x + 4, frame.top + 8, nights[place], "limit-text"))
+            free = x + 66
     for i, (value, night) in enumerate(zip(values, nights, strict=True)):
         title = f"<title>{escape(night)}: {quantity(value, unit)}</title>"
         parts.append(f'<circle class="dot" cx="{frame.x(i):.1f}" cy="{frame.y(value):.1f}" r="2.2">{title}</circle>')

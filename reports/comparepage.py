@@ -38,6 +38,7 @@ def page(comparisons: Sequence[Comparison]) -> str:
         meaning=MEANING,
         one_run="" if repeated([s for c in comparisons for s in (c.before, c.after)]) else ONE_RUN,
         interval=_interval,
+        reach=_reach,
         order=WORDS[:-1],
     )
     return text.lstrip()
@@ -96,5 +97,9 @@ def _interval(change: Change, comparison: Comparison) -> Markup:
     """A ratio's interval on an axis that all rows of the comparison share."""
     if change.ratio is None:
         return Markup("")
-    reach = max([SAME * 2.5, *(abs(c.ratio.median - 1) * 1.3 for c in comparison.changes if c.ratio)])
-    return charts.ratio(change.ratio, reach=min(reach, 1.0), word=change.word)
+    return charts.ratio(change.ratio, reach=_reach(comparison), word=change.word)
+
+
+def _reach(comparison: Comparison) -> float:
+    """How far from 1 the axis of a comparison's ratios goes."""
+    return min(1.0, max([SAME * 2.5, *(abs(c.ratio.median - 1) * 1.3 for c in comparison.changes if c.ratio)]))

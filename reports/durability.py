@@ -51,9 +51,9 @@ def panels(stored: StoredRun) -> list[Panel]:
     sound = list(_sound(stored))
     found: dict[Any, Saves] = {}
     for e, m in sound:
-        if e.metric not in (SAVE, RAW, ROWS, STALL):
+        size = e.params.get("bytes")
+        if e.metric not in (SAVE, RAW, ROWS, STALL) or not isinstance(size, int) or size < 1:
             continue
-        size = int(e.params.get("bytes", 0))
         saves = found.setdefault((size, e.params.get("contents")), Saves(size=size, config=e.config))
         saves.projected |= bool(e.params.get("projected"))
         _keep(saves, e, m)
