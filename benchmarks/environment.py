@@ -19,6 +19,7 @@ import numpy
 import torch
 
 from benchmarks import inventory
+from benchmarks.adapters import adapters
 from benchmarks.measurement import Environment
 from benchmarks.world import World
 
@@ -27,7 +28,14 @@ CONTAINER_VARIABLES = ("CONTAINER_DIGEST", "IMAGE_DIGEST", "APPTAINER_CONTAINER"
 
 def read_environment(world: World, launch: int) -> Environment:
     """The environment of this rank's node. Never fails for a fact: a broken driver is one ("gpu_error")."""
-    return Environment(node=world.node, launch=launch, ranks=world.local_ranks, facts=_facts())
+    return Environment(node=world.node, launch=launch, ranks=world.local_ranks, facts=_facts() | _parts(world))
+
+
+def _parts(world: World) -> dict[str, Any]:
+    """The node's parts by serial: which GPU each of its ranks has, and its network adapters."""
+    uuids = [world.gpu_uuids[rank] for rank in world.local_ranks] if world.gpu_uuids else []
+    found: dict[str, Any] = {"rank_gpu_uuids": uuids if any(uuids) else [], "nics": adapters()}
+    return {name: value for name, value in found.items() if value}
 
 
 def _facts() -> dict[str, Any]:

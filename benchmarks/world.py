@@ -37,6 +37,7 @@ class World:
     control: Any = None  # gloo group of all ranks for barriers and gathers outside the measured group
     scratch: str = ""  # a folder for temporary files of this rank's node
     gpu_serial: str = ""
+    gpu_uuids: tuple[str, ...] = ()  # of every rank's GPU, as the driver names it; "" on a CPU
 
     @property
     def is_first(self) -> bool:
@@ -109,15 +110,15 @@ def open_world(place: Place, *, timeout_s: float, scratch: str = "") -> World:
     size = dist.get_world_size()
     control = dist.new_group(backend="gloo", timeout=limit) if size > 1 else None
     node = socket.gethostname()
-    nodes: list[Any] = [node] * size
+    uuid = str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
+    name = f"GPU-{uuid.removeprefix('GPU-')}" if uuid else ""  # torch leaves the driver's prefix away
+    told: list[Any] = [(node, name)] * size
     if size > 1:
-        name = str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
-        told: list[Any] = [("", "")] * size
         dist.all_gather_object(told, (node, name), group=control)
         if problem := devices.shared(told):
             raise RuntimeError(problem)
-        nodes = [node for node, _ in told]
     return World(
         rank=dist.get_rank(), size=size, local_rank=local_rank, place=place, device=device, node=node,
-        nodes=tuple(nodes), control=control, scratch=scratch,
+        nodes=tuple(node for node, _ in told), control=control, scratch=scratch,
+        gpu_uuids=tuple(uuid for _, uuid in told),
     )  # fmt: skip

@@ -26,6 +26,7 @@ from reports import (
     promote,
     proposals,
     prune,
+    repairs,
     runs,
     sides,
     table,
@@ -98,6 +99,7 @@ def build_parser() -> argparse.ArgumentParser:
     nightly.add_parser(commands)
     confirm.add_parser(commands)
     alertcommand.add_parser(commands)
+    repairs.add_parser(commands)
     trend.add_parser(commands)
     promote.add_parsers(commands)
     proposals.add_parser(commands)

@@ -25,6 +25,7 @@ from reports.archive import Night, Series, nights
 from reports.changepoints import change_points
 from reports.comparison import Key
 from reports.quantities import percent, quantity
+from reports.repairs import Effect, Repair, concern, effects, recorded, seen
 from reports.runs import RunError
 from reports.templates import template
 
@@ -54,22 +55,31 @@ class Trend:
     when: tuple[datetime, ...]
     values: tuple[float, ...]
     changes: tuple[Change, ...]
+    repairs: tuple[Effect, ...] = ()
 
 
-def trends(every: Sequence[Night], metric: str, *, node: str = "") -> list[Trend]:
-    """The trend of each number whose metric matches a shell pattern: its median unit, or one node's units."""
+def trends(
+    every: Sequence[Night], metric: str, *, node: str = "", serial: str = "", repairs: Sequence[Repair] = ()
+) -> list[Trend]:
+    """The trend of each number whose metric matches a shell pattern: its median unit, one node's units, or one part's.
+
+    A part (GPU or adapter) is followed by its serial through all places: its own unit where there is one, else the
+    units of the node that it was in.
+    """
     keys: dict[Key, Series] = {}
     for night in every:
         keys |= {s.key: s for s in night.series if fnmatchcase(s.metric, metric) and s.better != "equal"}
-    found = [_trend(every, series, node) for series in keys.values()]
+    told = concern([*repairs, *seen(every)], node=node, serial=serial) if node or serial else list(repairs)
+    told.sort(key=lambda repair: repair.at)
+    found = [_trend(every, series, node, serial, told) for series in keys.values()]
     return [trend for trend in found if trend.values]
 
 
-def _trend(every: Sequence[Night], series: Series, node: str) -> Trend:
+def _trend(every: Sequence[Night], series: Series, node: str, serial: str, repairs: Sequence[Repair]) -> Trend:
     points = [
         (night, float(np.median(night.medians(s)[chosen])))
         for night in every
-        if (s := night.by_key.get(series.key)) and (chosen := _places(s, node))
+        if (s := night.by_key.get(series.key)) and (chosen := _places(night, s, node, serial))
     ]
     changes = []
     values = [value for _, value in points]
@@ -90,11 +100,17 @@ def _trend(every: Sequence[Night], series: Series, node: str) -> Trend:
         when=tuple(night.started for night, _ in points),
         values=tuple(values),
         changes=tuple(changes),
+        repairs=tuple(effects(repairs, [night.started for night, _ in points], values, series.better)),
     )
 
 
-def _places(series: Series, node: str) -> list[int]:
-    """Which units count: all, or those of one node (or with that label)."""
+def _places(night: Night, series: Series, node: str, serial: str) -> list[int]:
+    """Which units count: all, those of one node (or with that label), or those of the part with a serial."""
+    if serial:
+        if own := [i for i, each in enumerate(series.serials) if each == serial]:
+            return own
+        at = night.places.get(serial)
+        return [i for i, on in enumerate(series.nodes) if at and on == at[0]]
     if not node:
         return list(range(len(series.labels)))
     return [i for i, (label, on) in enumerate(zip(series.labels, series.nodes, strict=True)) if node in (label, on)]
@@ -128,14 +144,26 @@ def table(found: Sequence[Trend]) -> str:
     }
     if around:
         parts.append("\n".join(["what else changed on those nights", *sorted(around)]))
+    if repaired := [(t, e) for t in ordered[:ROWS] for e in t.repairs]:
+        helped = [(e.repair.line(), t.title, _gain(e), e.word) for t, e in repaired[:ROWS]]
+        parts.append(tabulate(helped, headers=("repair", "number", "after it", ""), tablefmt="simple"))
     return "\n\n".join(parts)
+
+
+def _gain(found: Effect) -> str:
+    return "–" if found.gain is None else percent(found.gain)
 
 
 def page(found: Sequence[Trend], *, metric: str, node: str) -> str:
     """The trends as one self-contained HTML file, those that changed first."""
     ordered = sorted(found, key=lambda t: min([c.effect for c in t.changes], default=1.0))
     text: str = template("trend.html.j2").render(
-        trends=ordered[:PANELS], left_out=max(0, len(ordered) - PANELS), metric=metric, node=node, chart=_chart
+        gain=_gain,
+        trends=ordered[:PANELS],
+        left_out=max(0, len(ordered) - PANELS),
+        metric=metric,
+        node=node,
+        chart=_chart,
     )
     return text.lstrip()
 
@@ -158,20 +186,24 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--history", type=Path, default=Path("runs"), metavar="DIR", help="a folder of runs (runs)")
     parser.add_argument("--cluster", default="", metavar="NAME", help="only this cluster's runs")
     parser.add_argument("--node", default="", metavar="NAME", help="only this node's units (or one unit's label)")
+    parser.add_argument("--serial", default="", metavar="SN", help="only this GPU or adapter, wherever it was")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write a page too")
     parser.set_defaults(command=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
     every = nights(options.history, cluster=options.cluster)
-    found = trends(every, options.metric, node=options.node)
+    named = {"node": options.node, "serial": options.serial}
+    found = trends(every, options.metric, **named, repairs=recorded(options.history))
     if not found:
         metrics = sorted({s.metric for night in every for s in night.series})
-        on = f" on {options.node}" if options.node else ""
+        on = "".join(f" of {kind} {name}" for kind, name in named.items() if name)
         raise RunError(f"no number {options.metric}{on} in {len(every)} runs of {options.history}; there are: "
                        f"{', '.join(metrics[:20]) or 'none'}")  # fmt: skip
     print(table(found))
     if options.output:
-        options.output.write_text(page(found, metric=options.metric, node=options.node), encoding="utf-8")
+        options.output.write_text(
+            page(found, metric=options.metric, node=options.serial or options.node), encoding="utf-8"
+        )
         print(f"\npage: {options.output}")
     return 0

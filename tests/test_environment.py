@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import platform
 
 import pytest
 import torch
 
 from benchmarks import inventory
+from benchmarks.adapters import adapters
 from benchmarks.environment import read_environment
 from benchmarks.inventory import InstalledGpu
 from benchmarks.measurement import Environment, decode, encode
@@ -38,6 +40,32 @@ def test_gpus_come_with_serials_and_driver(world: World, monkeypatch: pytest.Mon
     monkeypatch.setattr(inventory, "gpus", lambda: (gpu,))
     facts = read_environment(world, launch=1).facts
     assert (facts["gpus"], facts["gpu_serials"], facts["driver"]) == (["NVIDIA H200"], ["165"], "550.54.15")
+
+
+def test_each_rank_has_its_gpu_by_name(world: World):
+    """CUDA may count GPUs otherwise than the driver lists them: the name decides."""
+    facts = read_environment(dataclasses.replace(world, gpu_uuids=("GPU-x", "GPU-b", "GPU-a", "GPU-y")), launch=1).facts
+    assert facts["rank_gpu_uuids"] == ["GPU-b", "GPU-a"]
+    assert "rank_gpu_uuids" not in read_environment(world, launch=1).facts
+
+
+def test_adapters_are_known_by_what_their_maker_wrote(tmp_path):
+    for device, vpd, guid in (
+        ("mlx5_0", b"\x90\x20\x00PN\x03ABCSN\x06MT1234RV\x01", "1"),
+        ("mlx5_1", b"", "0002:c903:0:1"),
+    ):
+        folder = tmp_path / "sys/class/infiniband" / device
+        (folder / "device" / "net" / f"ib{device[-1]}").mkdir(parents=True)
+        (folder / "node_guid").write_text(guid + "\n")
+        (folder / "device" / "vpd").write_bytes(vpd)
+    for port, physical in (("eth0", True), ("ib0", True), ("lo", False)):
+        folder = tmp_path / "sys/class/net" / port
+        folder.mkdir(parents=True)
+        (folder / "address").write_text("02:fc:00:00:00:01\n")
+        if physical:
+            (folder / "device").mkdir()
+    assert adapters(tmp_path) == {"mlx5_0": "MT1234", "mlx5_1": "0002:c903:0:1", "eth0": "02:fc:00:00:00:01"}
+    assert adapters(tmp_path / "nothing") == {}
 
 
 def test_a_broken_driver_is_a_fact(world: World, monkeypatch: pytest.MonkeyPatch):
