@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup, escape
 
@@ -269,11 +269,25 @@ def trend(
     return svg(frame, parts, f"{what}; the value axis does not start at zero")
 
 
+def _wide_enough(
+    spans: Sequence[tuple[float, float, str, str]], least: float
+) -> Iterator[tuple[float, float, str, str]]:
+    """Spans in their order, those shorter than `least` joined with what follows them: else there may be too many."""
+    begin: float | None = None
+    joined = 0
+    for i, (b, e, css, label) in enumerate(spans):
+        begin = b if begin is None else begin
+        joined += 1
+        if e - begin >= least or i == len(spans) - 1:
+            yield begin, e, css, label if joined == 1 else f"{joined} short ones, the last {label}"
+            begin, joined = None, 0
+
+
 def timeline(spans: Sequence[tuple[float, float, str, str]], *, total: float, what: str) -> Markup:
     """Where the time of a campaign went: spans of (begin, end, class, label) in seconds."""
     frame = Frame(720, 46, 0.0, total, 0, 1, left=0, right=0)
     parts = ['<rect class="track" x="0" y="6" width="720" height="20"/>']
-    for begin, end, css, label in spans:
+    for begin, end, css, label in _wide_enough(spans, total / frame.width):
         x, width = frame.x(begin), max(1.0, frame.x(end) - frame.x(begin) - 0.8)
         box = f'x="{x:.1f}" y="6" width="{width:.1f}" height="20"'
         parts.append(f'<rect class="{css}" {box}><title>{escape(label)}</title></rect>')

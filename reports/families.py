@@ -26,6 +26,7 @@ from reports.statistics import Estimate, median
 from reports.units import Units
 
 PANELS = 24  # charts of one family; more are counted
+BYTES = 900_000  # of all charts of a page; of more, those that come later are counted
 ROWS = 40  # rows of a family's table
 MARKS = 64  # so many ranks have a mark each; more become a step curve
 NAMED = 3  # of them that a step curve names
@@ -71,8 +72,13 @@ class Family:
     left_out: int = 0  # charts and rows beyond what one page holds
 
 
-def families(stored: StoredRun, verdicts: Sequence[Verdict], before: Before | None = None) -> list[Family]:
-    """The families of a run in the order in which they were expected, beside what was measured `before`."""
+def families(
+    stored: StoredRun, verdicts: Sequence[Verdict], before: Before | None = None, *, room: int = BYTES
+) -> list[Family]:
+    """The families of a run in the order in which they were expected, beside what was measured `before`.
+
+    Their charts take about `room` bytes at most.
+    """
     before = before or Before.of(stored)
     by_number: dict[tuple[str, str, str], list[Verdict]] = defaultdict(list)
     for v in verdicts:
@@ -80,11 +86,13 @@ def families(stored: StoredRun, verdicts: Sequence[Verdict], before: Before | No
     groups: dict[str, dict[tuple[Any, ...], list[Expected]]] = defaultdict(lambda: defaultdict(list))
     for e in stored.run.expected:
         groups[family(e.metric)][_group(e)].append(e)
-    found, inside = [], anatomies(stored)
+    found: list[Family] = []
+    inside = anatomies(stored)
     for name, members in groups.items():
         made = Family(name=name, about=ABOUT.get(name, ""))
         for group in members.values():
-            _add(made, group, stored.evidence, by_number, before)
+            drawn = sum(len(panel.chart) for each in (*found, made) for panel in each.panels)
+            _add(made, group, stored.evidence, by_number, before, full=drawn > room)
         if name in inside:
             made.panels += inside[name].panels
             made.absent += inside[name].absent
@@ -107,19 +115,20 @@ def _group(e: Expected) -> tuple[Any, ...]:
 
 def _add(
     made: Family, group: list[Expected], evidence: Evidence, by_number: dict[tuple[str, str, str], list[Verdict]],
-    before: Before,
+    before: Before, *, full: bool,
 ) -> None:  # fmt: skip
     """Turn one group into a chart, a row or a count."""
     if group[0].better == "equal":
         made.exact += sum(all(v.status == "pass" for v in by_number[e.config, *e.key]) for e in group)
         return
     measured = []
-    for e in group if len(made.panels) < PANELS and len(made.rows) < ROWS else ():
+    full = full or len(made.panels) >= PANELS or len(made.rows) >= ROWS
+    for e in () if full else group:
         attempts = evidence.attempts(e)
         if attempts and not attempts[-1].problem:
             measured.append((e, attempts[-1], by_number[e.config, *e.key]))
     if not measured:
-        made.left_out += len(made.panels) >= PANELS or len(made.rows) >= ROWS
+        made.left_out += full
         return
     e, attempt, verdicts = measured[0]
     if len(measured) > 1:

@@ -3,7 +3,7 @@
     table, block = cells(identities, medians, higher=True)
     chart = draw(table, block, marked(labels, block), unit="B/s", higher=True, what="...")
 
-Up to 48 ranks a side each pair is a square, up to 16 with its number. More become a picture of at most 256 cells a
+Up to 32 ranks a side each pair is a square, up to 16 with its number. More become a picture of at most 256 cells a
 side, with what fails outlined on it. What was not measured is empty.
 """
 
@@ -21,7 +21,7 @@ from reports import charts, raster
 from reports.drawing import Frame, svg, text
 from reports.quantities import digits, quantity, scale_of
 
-SQUARES = 48  # so many ranks a side are drawn one by one
+SQUARES = 32  # so many ranks a side are drawn one by one
 CELLS = 256  # cells a side of a picture
 OUTLINES = 400  # failing cells that are outlined
 SIDE = 560.0  # of a picture, pixels
