@@ -20,6 +20,7 @@ from reports import (
     comparepage,
     confirm,
     junit,
+    drainfile,
     moneycommand,
     nightly,
     page,
@@ -102,6 +103,7 @@ def build_parser() -> argparse.ArgumentParser:
     repairs.add_parser(commands)
     trend.add_parser(commands)
     promote.add_parsers(commands)
+    drainfile.add_parser(commands)
     proposals.add_parser(commands)
     moneycommand.add_parser(commands)
     prune.add_parser(commands)

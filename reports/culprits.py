@@ -25,6 +25,7 @@ from reports.runs import StoredRun
 SUSPECTS = "links.suspects"  # the controller's own number: how many elements it accuses
 FOLLOW_UP = "follow_up"  # the event that names a re-test: {"config": its id, "of": the screening's, "attempt"}
 LEAST_NODES = 3  # with two, nobody can tell which of them is slow
+TWO_NODES = "two nodes cannot be told apart: a slow pair may be the fault of either; measure them with a third"
 SELF_EVIDENT = ("corruption", "cable")  # exact: what arrived wrong, what is plugged elsewhere
 SAMPLE = 8  # nodes that stand for all, where a suspect is no node's (a rail, a spine)
 
@@ -102,9 +103,16 @@ def culprits(stored: StoredRun, *, topology: Topology | None = None) -> Culprits
 
 
 def told(stored: StoredRun) -> dict[str, Any]:
-    """What the campaign concluded: "suspects", "cleared", "notes", "common_cause"; {} where it looked for none."""
+    """What the campaign concluded: "suspects", "cleared", "notes", "common_cause"; {} where it looked for none.
+
+    "judged" is False where some nodes, or two of two, could not be: then nobody is called healthy.
+    """
     concluded = [m.notes for m in stored.measurements if m.metric == SUSPECTS]
-    return concluded[-1] if concluded else {}
+    if concluded:
+        return concluded[-1]
+    if len(stored.latest_environments) == LEAST_NODES - 1 and any(m.metric == BANDWIDTH for m in stored.measurements):
+        return {"suspects": [], "cleared": [], "notes": [TWO_NODES], "common_cause": "", "judged": False}
+    return {}
 
 
 def _screen(

@@ -9,8 +9,11 @@ state=drain reason="$why"; done < FILE`, or `python -m suites.drain RUN`, which 
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
+from typing import Any
 
+from reports import runs
 from reports.culprits import told
 from reports.runs import StoredRun
 
@@ -31,3 +34,19 @@ def write(stored: StoredRun, path: Path) -> Path:
     """Write the file, empty where nobody is accused. OSError where it cannot be."""
     path.write_text("".join(f"{line}\n" for line in lines(stored)), encoding="utf-8")
     return path
+
+
+def add_parser(commands: Any) -> None:
+    """`python -m reports drain-file RUN`."""
+    words = "who is to blame, for a scheduler: a node and the reason a line"
+    one = commands.add_parser("drain-file", help=words, description=words)
+    one.add_argument("run", help="a run folder")
+    one.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to write it (RUN/drain.txt)")
+    one.set_defaults(command=_command)
+
+
+def _command(options: argparse.Namespace) -> int:
+    """Write the file and say where it is; 0 whether or not anybody is accused."""
+    stored = runs.load(options.run)
+    print(write(stored, stored.view(options.output or stored.folder / "drain.txt")))
+    return 0

@@ -18,10 +18,11 @@ from pathlib import Path
 from markupsafe import Markup
 
 from benchmarks.measurement import Measurement, Verdict
-from reports import charts, findings, listing, money, spans, strip
+from reports import charts, drainfile, findings, listing, money, spans, strip
 from reports.before import Before
+from reports.blamemap import blame_map
 from reports.campaign import course, shared_facts
-from reports.culprits import told
+from reports.culprits import culprits, told
 from reports.families import families
 from reports.findings import Findings, family
 from reports.judge import unjudged
@@ -90,6 +91,8 @@ def page(
         unjudged=unjudged(stored.run, verdicts),
         strangers=_strangers(stored),
         blame=(blame := told(stored)),
+        blame_map=blame_map(culprits(stored)) if blame else None,
+        drains=drainfile.lines(stored),
         sheet=sheet(stored, verdicts, blame),
         bill=bill,
         owning=_owning(bill) if bill and bill.even else "",

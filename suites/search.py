@@ -76,6 +76,7 @@ def conclude(stored: StoredRun, attempts: Mapping[str, int], cluster: Cluster) -
     fields = {"config": found.config, "attempt": attempts[found.config], "notes": said, "started_at": now()}
     if found.findings.unjudged:
         nodes = ", ".join(found.findings.unjudged)
+        said |= {"judged": False, "notes": [*found.findings.notes, f"too few pairs to judge {nodes}"]}
         return SUSPECTS.measured(outcome="error", reason=f"too few pairs to judge {nodes}", **fields)
     return SUSPECTS.measured(len(found.accused), **fields)
 

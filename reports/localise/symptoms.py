@@ -19,6 +19,7 @@ from reports.localise.sides import Sides
 from reports.localise.suspects import CERTAIN, Suspect, percent
 
 MANY_RETRANSMITS = 5.0  # times the usual count, which counts as 1 at least
+ALL_ALONG, NOW_AND_THEN = 2 / 3, 1 / 3  # of its slowness in its best repetition too: slow, or only disturbed
 MIN_FLOWS = 3  # of a side, to speak of its losses
 
 
@@ -64,27 +65,26 @@ def _corrupter(table: PairTable, side: int, node: int, flows: list[tuple[int, in
 def lossy(suspects: list[Suspect], fabric: Fabric, sides: Sides, best: Sides | None) -> list[Suspect]:
     """The suspects with those that lose packets called so, and losers that the speed does not show.
 
-    Who is slow on average while its best repetition is as fast as anyone's is disturbed now and then, or loses; the
-    retransmits that its flows needed tell which. Who is slow in its best repetition too is slow.
+    Whose packets are sent again many times as often as everybody's loses them, unless it is slow in its best repetition
+    too: then it is slow. Who is slow on average only, and loses nothing, is disturbed now and then.
     """
-    losers = _losers(fabric.table, sides)
+    losers = {loser.where: loser for loser in _losers(fabric.table, sides)}
     kept = []
     for s in suspects:
         if s.kind not in ("nic", "host", "dead") or best is None:
             kept.append(s)
             continue
-        effect = _best_effect(s, fabric, sides, best)
-        if effect <= math.log1p(-s.slower) / 3:
-            losers = [loser for loser in losers if loser.where != s.where]
-            kept.append(s)
-            continue
-        said = f"{s.evidence}; its best repetition is unaffected ({percent(-math.expm1(effect))} slower)"
-        mine = [loser for loser in losers if loser.where == s.where]
-        if mine:
-            losers = [replace(x, slower=s.slower, evidence=f"{x.evidence}; {said}") if x in mine else x for x in losers]
-        else:
+        loser, effect = losers.get(s.where), _best_effect(s, fabric, sides, best)
+        share = effect / math.log1p(-s.slower)  # of its slowness that its best repetition has too
+        said = f"{s.evidence}; its best repetition is only {percent(-math.expm1(effect))} slower"
+        if loser and share < ALL_ALONG:
+            losers[s.where] = replace(loser, slower=s.slower, evidence=f"{loser.evidence}; {said}")
+        elif share < NOW_AND_THEN:
             kept.append(replace(s, evidence=f"{said}: it is disturbed now and then, or loses packets"))
-    return kept + losers
+        else:
+            losers.pop(s.where, None)  # a slow port drops what it cannot take
+            kept.append(s)
+    return kept + list(losers.values())
 
 
 def _best_effect(s: Suspect, fabric: Fabric, sides: Sides, best: Sides) -> float:
@@ -128,11 +128,8 @@ def _losers(table: PairTable, sides: Sides) -> list[Suspect]:
                 evidence=f"what {subject} {verb} is sent again {typical[at]:.0f} times a flow, elsewhere "
                          f"{middle(count):.0f} times ({over[at]} of {cells[at]} flows): packets are lost there",
             )))  # fmt: skip
-    worst: dict[tuple[str, int | None], tuple[float, Suspect]] = {}
-    for typical_count, s in found:
-        if typical_count > worst.get((s.where, s.rail), (0.0, s))[0]:
-            worst[s.where, s.rail] = (typical_count, s)
-    return [s for _, s in worst.values()]
+    worst = {s.where: s for _, s in sorted(found, key=lambda one: one[0])}  # of each node the side that loses most
+    return list(worst.values())
 
 
 def slow_pairs(fabric: Fabric, sides: Sides) -> list[Suspect]:
