@@ -17,7 +17,6 @@ from reports.findings import family
 from reports.rungs import Alarm, against_nights, alarms, drift_alarms, judged, night_alarms, peer_alarms
 
 RECENT = 5  # nights that say what a night usually measures
-RERUNS = 2  # occasions on which a suspect must be seen again
 
 
 class Group(NamedTuple):
@@ -51,12 +50,10 @@ def climb(tonight: Night, before: Sequence[Night], *, reruns: Sequence[Night] = 
     asked = [against_nights(series, tonight, before) for series in judged(tonight)]
     suspects = [*night_alarms(asked, before, reruns), *peer_alarms(tonight, reruns)]
     crept = drift_alarms(tonight, before, pin) if pin else []
-    unproven = tuple(a for a in suspects if not a.confirmed)
-    enough = len(reruns) >= RERUNS
     return Climbed(
-        groups=tuple(grouped([*(a for a in suspects if a.confirmed and enough), *crept])),
-        suspects=() if enough else tuple(suspects),
-        refuted=unproven if enough else (),
+        groups=tuple(grouped([*(a for a in suspects if a.confirmed), *crept])),
+        suspects=tuple(a for a in suspects if not (a.confirmed or a.refuted)),
+        refuted=tuple(a for a in suspects if a.refuted),
         improved=tuple(alarms("night", asked, lambda d: d.improved)),
         unbased=sum(not a.shared.known.any() for a in asked),
         gone=gone(tonight, before),

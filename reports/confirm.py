@@ -4,9 +4,9 @@
 
 Each occasion is a campaign of its own that runs the suspect checks and one control, a check of which nothing is
 suspect. Where single nodes are suspect, it runs on them and on twice as many others; else on all. An occasion on which
-the control is off as well is disturbed and does not count. Two undisturbed ones settle it: what both see is a
-regression, the rest was chance. The re-runs are kept in RUN/confirm/, where `nightly` finds them; they are no nights
-of the history.
+the control is off as well is disturbed and does not count. What the first undisturbed one contradicts was chance and
+is not measured again; what two of them see is a regression. The re-runs are kept in RUN/confirm/, where `nightly` finds
+them; they are no nights of the history.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ from pathlib import Path
 from clusters import loader
 from reports import runs
 from reports.archive import Night, nights, read_night
-from reports.climb import RERUNS
 from reports.nightly import CALM, CONFIRM, Report, nightly, reruns_of, table
 from reports.rungs import Alarm, against_nights, judged
 from reports.runs import RunError, StoredRun
 
 TRIES = 4  # occasions at most: a cluster that is disturbed four times in a row is not measured by a fifth
-APART_S = 1800.0  # between two occasions that have no control: a disturbance has passed by then, mostly
+APART_S = 1800.0  # before an occasion where all nodes share what is suspect: what disturbs them passes, mostly
 PEERS_PER_SUSPECT = 2  # healthy nodes for each suspect one, so that the median is theirs
 AS_BEFORE = ("launcher", "partition", "exclude", "known-bad", "container-image", "launcher-options", "salloc-options")
 ROOT = Path(__file__).parent.parent
@@ -103,22 +102,25 @@ def confirm(
         return report
     tonight = read_night(stored.folder)
     before = [n for n in nights(root, cluster=tonight.cluster) if n.started < tonight.started and n.run != tonight.run]
-    retry = plan(stored, tonight, report.climbed.suspects, before)
     folder = stored.folder / CONFIRM
     folder.mkdir(exist_ok=True)
-    say(f"suspect: {', '.join(retry.tests)}; control: {retry.control or 'none, as every check is suspect'}")
     for k in range(TRIES):
-        if k:
-            wait((0.0 if retry.control else APART_S) if apart_s is None else apart_s)
+        suspects = report.climbed.suspects
+        retry = plan(stored, tonight, suspects, before)
+        control = retry.control or "none, as every check is suspect"
+        say(f"{len(suspects)} suspect: {', '.join(retry.tests)}; control: {control}")
+        shared = not retry.control or any(not alarm.node for alarm in suspects)
+        wait((APART_S if shared else 0.0) if apart_s is None else apart_s)
         again = measure(retry, folder)
         why = disturbed(read_night(again), retry.control, before)
         say(f"occasion {k + 1}: {again.name}: {f'disturbed, does not count: {why}' if why else 'undisturbed'}")
         if not why:
             with (folder / CALM).open("a") as file:
                 file.write(f"{again.name}\n")
-        if len(reruns_of(stored.folder)) >= RERUNS:
+        report = nightly(stored, verdicts, root, again=reruns_of(stored.folder))
+        if not report.climbed.suspects:
             break
-    return nightly(stored, verdicts, root, again=reruns_of(stored.folder))
+    return report
 
 
 def command(stored: StoredRun, retry: Retry, folder: Path, more: Sequence[str] = ()) -> list[str]:
@@ -181,7 +183,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--history", type=Path, default=Path("runs"), metavar="DIR", help="the folder of earlier runs (runs)"
     )
     parser.add_argument(
-        "--apart", type=float, metavar="MINUTES", help="between two occasions (0; without a control 30)"
+        "--apart", type=float, metavar="MINUTES", help="before each occasion (0; 30 where all nodes share it)"
     )
     parser.add_argument("--dry-run", action="store_true", help="print what would be run, and run nothing")
     parser.add_argument("more", nargs="*", metavar="-- WORDS", help="further words for pytest suites, after --")

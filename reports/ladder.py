@@ -29,6 +29,7 @@ LEAST = 8  # with fewer there is no baseline
 PEERS = 8  # fewer units have no fleet to be compared with
 NIGHT_MADS, FLEET_MADS, DRIFT_SIGMAS = 4.0, 5.0, 3.5
 DRIFT_NIGHTS = 7
+RERUNS = 2  # occasions on which a suspect must be seen again
 RATE = 0.01  # of confirmed alarms, so many may be chance: over 30 quiet nights 0.3 false pages
 MAD_OF_T4 = 0.740697  # MAD of Student's t with 4 degrees of freedom and scale 1: its quantile at 3/4
 MAD_TO_SIGMA = 1.4826
@@ -135,7 +136,7 @@ def confirmed(first: Deviation, again: Sequence[Deviation], *, rate: float = RAT
     series of the night, at most `rate` of those believed are chance; the chances of the tries are combined by
     Fisher's method.
     """
-    if not again:
+    if len(again) < RERUNS:
         return np.zeros_like(first.known)
     tries = np.stack([first.amount, *(d.amount for d in again)])
     beyond = (np.median(tries, axis=0) < -first.threshold) & (tries.max(axis=0) < -first.threshold / 2)
@@ -143,6 +144,19 @@ def confirmed(first: Deviation, again: Sequence[Deviation], *, rate: float = RAT
     combined = np.where(seen, _fisher(np.stack([first.chance, *(d.chance for d in again)])), 1.0)
     believed: Bools = seen & discoveries(combined.ravel().tolist(), rate=rate).reshape(combined.shape)
     return believed
+
+
+def refuted(first: Deviation, again: Sequence[Deviation], real: Bools) -> Bools:
+    """Which suspects are settled as chance: a re-run contradicts them, or RERUNS saw them and they are not `real`.
+
+    What no re-run measured is neither confirmed nor refuted.
+    """
+    if not again:
+        return np.zeros_like(first.known)
+    known = np.stack([np.broadcast_to(d.known, first.known.shape) for d in again])
+    against = known & (np.stack([d.amount for d in again]) >= -first.threshold / 2)
+    settled: Bools = first.suspect & ~real & (against.any(axis=0) | (known.sum(axis=0) >= RERUNS))
+    return settled
 
 
 def spread_of(nights: Floats) -> Floats:
@@ -154,7 +168,10 @@ def _middle(rows: Floats) -> Floats:
     """Median down the first axis without its nans; nan where there is nothing."""
     if not len(rows):
         return np.full(rows.shape[1:], np.nan)
-    empty = ~np.isfinite(rows).any(axis=0)
+    finite = np.isfinite(rows)
+    if finite.all():
+        return np.asarray(np.median(rows, axis=0), dtype=np.float64)
+    empty = ~finite.any(axis=0)
     middle = np.asarray(np.nanmedian(np.where(empty, 0.0, rows), axis=0), dtype=np.float64).reshape(empty.shape)
     middle[empty] = np.nan
     return middle

@@ -22,9 +22,10 @@ from tabulate import tabulate
 from benchmarks.measurement import Verdict
 from reports import ladder, runs
 from reports.archive import Night, nights, read_night
-from reports.climb import RERUNS, Climbed, climb
+from reports.climb import Climbed, climb
 from reports.evidence import listed
 from reports.findings import Findings
+from reports.ladder import RERUNS
 from reports.pins import pinned
 from reports.quantities import percent
 from reports.rungs import Alarm

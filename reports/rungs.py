@@ -30,6 +30,7 @@ FLOOR = 0.03  # of a family that has none
 DRIFT_SHARE = 0.8  # creep is seen in medians of seven nights, so a smaller difference already counts
 FLEET_FACTOR = 3.0  # healthy GPUs differ (5 % in compute, 2 % in bandwidth): peers are held to a wider floor
 GRAY_FLOOR = 0.01
+UNKNOWN, NOT_SEEN, SEEN = -1, 0, 1
 
 Floats = npt.NDArray[np.float64]
 
@@ -44,6 +45,7 @@ class Alarm(NamedTuple):
     node: str
     effect: float  # share; negative is worse
     confirmed: bool
+    refuted: bool  # a re-run settled it as chance; neither: it waits for one
     test: str
 
 
@@ -92,7 +94,11 @@ def night_alarms(asked: Sequence[Asked], before: Sequence[Night], reruns: Sequen
     again = [[_again(a, night, before) for a in asked] for night in reruns]
     shared = ladder.confirmed(_joined(asked, shared=True), [_joined(each, shared=True) for each in again])
     own = ladder.confirmed(_joined(asked, shared=False), [_joined(each, shared=False) for each in again])
-    return alarms("night", asked, lambda d: d.suspect, confirmed=(shared, own))
+    settled = [
+        ladder.refuted(_joined(asked, shared=kind), [_joined(each, shared=kind) for each in again], real)
+        for kind, real in ((True, shared), (False, own))
+    ]
+    return alarms("night", asked, lambda d: d.suspect, confirmed=(shared, own), refuted=(settled[0], settled[1]))
 
 
 def alarms(
@@ -101,15 +107,18 @@ def alarms(
     pick: Callable[[Deviation], Bools],
     *,
     confirmed: tuple[Bools, Bools] | None = None,
+    refuted: tuple[Bools, Bools] | None = None,
 ) -> list[Alarm]:
-    """What `pick` picks, as alarms; `confirmed` has an entry per series, of the shared and of the own ones."""
+    """What `pick` picks, as alarms; `confirmed` and `refuted` have an entry per series, of the shared and own ones."""
     found = []
     at = [0, 0]
     for a in asked:
         for kind, part in enumerate(a.parts):
             for i in map(int, np.flatnonzero(pick(part))):
                 real = confirmed is None or bool(confirmed[kind][at[kind] + i])
-                found.append(_alarm(rung, a.series, i if kind else None, float(part.amount[i]), confirmed=real))
+                false = refuted is not None and bool(refuted[kind][at[kind] + i])
+                unit = i if kind else None
+                found.append(_alarm(rung, a.series, unit, float(part.amount[i]), confirmed=real, refuted=false))
             at[kind] += len(part.amount)
     return found
 
@@ -127,8 +136,10 @@ def peer_alarms(tonight: Night, reruns: Sequence[Night]) -> list[Alarm]:
             first = ladder.against_peers(values, floor=floor)
             seen = [_seen(night, s, floor, read) for night in reruns] if first.suspect.any() else []
             for i in map(int, np.flatnonzero(first.suspect)):
-                real = bool(seen) and all(each is not None and bool(each[i]) for each in seen)
-                found.append(_alarm(rung, s, i, float(first.amount[i]), confirmed=real))
+                tries = [each[i] for each in seen if each is not None]
+                real = len(tries) >= ladder.RERUNS and all(t == SEEN for t in tries)
+                amount = float(first.amount[i])
+                found.append(_alarm(rung, s, i, amount, confirmed=real, refuted=NOT_SEEN in tries))
     return found
 
 
@@ -165,13 +176,17 @@ def _gray(night: Night, series: Series) -> Floats | None:
     return None if missing is None else -missing
 
 
-def _seen(night: Night, series: Series, floor: float, read: Callable[[Night, Series], Floats | None]) -> Bools | None:
-    """Which units another night sees behind their peers as well; None where it did not measure the same."""
+def _seen(
+    night: Night, series: Series, floor: float, read: Callable[[Night, Series], Floats | None]
+) -> npt.NDArray[np.int64] | None:
+    """Per unit whether another night sees it behind its peers as well; None where it did not measure the same."""
     other = night.by_key.get(series.key)
     values = None if other is None else read(night, other)
     if other is None or values is None:
         return None
-    return _placed(series, other, ladder.against_peers(values, floor=floor).suspect, absent=False)
+    found = ladder.against_peers(values, floor=floor)
+    seen = np.where(found.suspect, SEEN, np.where(found.known, NOT_SEEN, UNKNOWN))
+    return _placed(series, other, seen, absent=UNKNOWN)
 
 
 def _placed(series: Series, other: Series, values: npt.NDArray[Any], *, absent: Any) -> npt.NDArray[Any]:
@@ -236,7 +251,7 @@ def _joined(asked: Sequence[Asked], *, shared: bool) -> Deviation:
     return Deviation(*(np.concatenate([np.ravel(part[i]) for part in known]) for i in range(4)))
 
 
-def _alarm(rung: str, series: Series, place: int | None, amount: float, *, confirmed: bool) -> Alarm:
+def _alarm(rung: str, series: Series, place: int | None, amount: float, *, confirmed: bool, refuted: bool) -> Alarm:
     return Alarm(
         rung=rung,
         family=family(series.metric),
@@ -245,5 +260,6 @@ def _alarm(rung: str, series: Series, place: int | None, amount: float, *, confi
         node="" if place is None else series.nodes[place],
         effect=float(np.expm1(amount)),
         confirmed=confirmed,
+        refuted=refuted,
         test=series.test,
     )

@@ -4,18 +4,22 @@
 
 Goals: at most one false page in 30 nights; a 5 % step on the first night in 60 % and within three nights in 95 % of
 cases; a 3 % step within ten nights in 95 %; a creep of 0.1 % a night within 40 nights; a gray node (15 % of samples
-30 % slow) in 95 %. The model of the nights is in tests/nights.py; the numbers are kept in docs/ladder.md.
+30 % slow) in 95 %. Every trial is a cluster of its own and climbs the whole ladder as `nightly` does. The model of the
+nights is in tests/nights.py; the numbers are kept in docs/nightly.md. RACKPROOF_BENCH_TRIALS sets how many (40).
 """
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
-from reports import ladder
-from tests.nights import Nights, alarms, creeping, nights_until_found
+from tests.climbing import Climber, nights_until_found
+from tests.nights import GPUS, METRICS
 
-TRIALS = 100
+TRIALS = int(os.environ.get("RACKPROOF_BENCH_TRIALS", "40"))
+CLUSTERS = 5
 
 
 def share(nights: list[int | None], before: int) -> float:
@@ -24,22 +28,20 @@ def share(nights: list[int | None], before: int) -> float:
 
 
 def test_false_pages(benchmark):
-    def quiet() -> list[int]:
-        counts = []
-        for seed in range(5):
-            cluster = Nights(seed)
-            history = pinned = cluster.many(ladder.HISTORY)
-            pages = 0
-            for _ in range(30):
-                found = [*alarms(cluster, history, 0.0), *creeping(history, pinned)]
-                pages += any(each.any() for each in found)
-                history = np.concatenate([history[1:], cluster.night()[None]])
-            counts.append(pages)
-        return counts
+    def quiet() -> tuple[list[int], list[int], list[int]]:
+        pages, suspects, rungs = [], [], []
+        for seed in range(CLUSTERS):
+            climber = Climber(seed)
+            nights = [climber.tonight() for _ in range(30)]
+            pages.append(sum(bool(night.groups) for night in nights))
+            suspects += [len(night.refuted) for night in nights]
+            rungs += [a.rung for night in nights for group in night.groups for a in group.alarms]
+        return pages, suspects, rungs
 
-    counts = benchmark.pedantic(quiet, rounds=1)
-    print(f"\nfalse pages in 30 nights, five clusters: {counts}")
-    assert np.mean(counts) <= 1
+    pages, suspects, rungs = benchmark.pedantic(quiet, rounds=1)
+    print(f"\nfalse pages in 30 nights, {CLUSTERS} clusters of {GPUS} x {METRICS}: {pages} (rungs: {sorted(rungs)})")
+    print(f"suspects that the re-runs refuted, a night: {np.mean(suspects):.0f} of {GPUS * METRICS:,}")
+    assert np.mean(pages) <= 1
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["whole cluster", "one GPU"])
@@ -49,7 +51,7 @@ def test_steps(benchmark, whole):
         return five, [nights_until_found(seed, size=0.03, whole=whole, nights=10) for seed in range(TRIALS)]
 
     five, three = benchmark.pedantic(trials, rounds=1)
-    print(f"\n5 % step: first night {share(five, 1):.0%}, within three {share(five, 3):.0%}")
+    print(f"\n5 % step, {TRIALS} trials: first night {share(five, 1):.0%}, within three {share(five, 3):.0%}")
     print(f"3 % step: within ten nights {share(three, 10):.0%}")
     assert share(five, 1) >= 0.6
     assert share(five, 3) >= 0.95
@@ -57,29 +59,32 @@ def test_steps(benchmark, whole):
 
 
 def test_creep(benchmark):
+    count = max(TRIALS // 4, 5)
+
     def trials() -> list[int | None]:
-        return [nights_until_found(seed, size=0.0, per_night=0.001, whole=True, nights=40) for seed in range(40)]
+        return [nights_until_found(seed, size=0.0, per_night=0.001, whole=True, nights=40) for seed in range(count)]
 
     found = benchmark.pedantic(trials, rounds=1)
-    typical = sorted(40 if night is None else night for night in found)[len(found) // 2]
-    print(f"\n0.1 % a night: within 40 nights {share(found, 40):.0%}, typically after {typical}")
+    typical = sorted(40 if night is None else night + 1 for night in found)[len(found) // 2]
+    print(f"\n0.1 % a night, {count} trials: within 40 nights {share(found, 40):.0%}, typically after {typical}")
     assert share(found, 40) >= 0.95
 
 
 def test_gray_node(benchmark):
+    """One node of eight GPUs is gray in every metric; found where a confirmed gray alarm names that node."""
+    node = slice(40, 48)
+
     def trials() -> tuple[float, float]:
-        random = np.random.default_rng(1)
         found = false = 0
-        for _ in range(TRIALS):
-            samples = random.standard_t(4, (512, 30)) * 0.0035 + random.standard_t(4, (512, 1)) * 0.0035
-            samples[40:48] += np.where(random.random((8, 30)) < 0.15, np.log(0.7), 0.0)
-            suspect = ladder.gray(samples, floor=0.01).suspect
-            found += bool(suspect[40:48].sum() >= 2)
-            false += int(suspect.sum() - suspect[40:48].sum())
+        for seed in range(TRIALS):
+            climbed = Climber(seed).tonight(gray=node)
+            named = {alarm.node for group in climbed.groups for alarm in group.alarms if alarm.rung == "gray"}
+            found += "node5" in named
+            false += len(named - {"node5"})
         return found / TRIALS, false / TRIALS
 
     found, false = benchmark.pedantic(trials, rounds=1)
     print(
-        f"\ngray node of 8 GPUs, one metric, 30 samples: found {found:.0%}, healthy GPUs blamed per night {false:.2f}"
+        f"\ngray node, {TRIALS} trials: found {found:.0%} on its first night, healthy nodes blamed {false:.2f} a night"
     )
     assert found >= 0.95

@@ -67,8 +67,8 @@ def test_two_undisturbed_occasions_make_it_a_regression(history):
 
 def test_what_is_not_seen_again_was_chance_and_stays_so(history, capsys):
     tonight = write(history, 12, factor=SLOW)
-    report, asked, _ = settle(tonight, {}, {})
-    assert (report.status, len(asked), len(report.climbed.refuted)) == (0, 2, 1)
+    report, asked, _ = settle(tonight, {})
+    assert (report.status, len(asked), len(report.climbed.refuted)) == (0, 1, 1)
     assert main(["nightly", str(tonight), "--history", str(history)]) == 0  # the re-runs are remembered
     assert "not seen again" in capsys.readouterr().out
     again, asked, _ = settle(tonight)
@@ -82,7 +82,7 @@ def test_a_disturbed_occasion_does_not_count(history):
     report, asked, said = settle(write(history, 12, factor=SLOW), SLOW | OFF, SLOW, SLOW, waits=waits)
     assert (report.status, len(asked)) == (1, 3)
     assert sum("disturbed, does not count: its control" in line for line in said) == 1
-    assert waits == [0.0, 0.0]
+    assert waits == [confirm.APART_S] * 3
 
 
 def test_four_disturbed_occasions_cannot_say(history):
@@ -92,7 +92,7 @@ def test_four_disturbed_occasions_cannot_say(history):
 
 def test_where_everything_is_suspect_occasions_are_apart(history):
     waits = []
-    report, asked, _ = settle(write(history, 12, factor=SLOW | OFF), {}, {}, waits=waits)
+    report, asked, _ = settle(write(history, 12, factor=SLOW | OFF), {}, waits=waits)
     assert (report.status, asked[0].control, waits) == (0, "", [confirm.APART_S])
 
 
@@ -118,7 +118,9 @@ def hosted(folder, count, launcher="srun", **changes):
 def test_a_suspect_node_is_measured_with_twice_as_many_others(history):
     tonight = write(history, 12, gpu={11: 0.85})
     hosted(tonight, 8)
-    asked = settle(tonight, {}, {})[1]
+    waits = []
+    asked = settle(tonight, {}, waits=waits)[1]
+    assert waits == [0.0]  # the other nodes are the control
     assert asked[0].nodes == ("node1", "node0", "node2")
     assert asked[0].tests == (GEMM,)
 
@@ -165,7 +167,15 @@ def test_a_real_regression_is_confirmed_by_real_re_runs(tmp_path):
                 m["samples"] = [s * 1.25 for s in m["samples"]]
         (folder / "measurements.jsonl").write_text("".join(json.dumps(m) + "\n" for m in lines))
         rewrite_head(folder, id=folder.name, started_at=(started - timedelta(days=night)).isoformat())
-    command = [sys.executable, "-m", "reports", "confirm", str(real.folder.relative_to(checkout.folder))]
+    command = [
+        sys.executable,
+        "-m",
+        "reports",
+        "confirm",
+        "--apart",
+        "0",
+        str(real.folder.relative_to(checkout.folder)),
+    ]
     done = subprocess.run(command, cwd=checkout.folder, capture_output=True, text=True, timeout=240)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "REGRESSION" in done.stdout and "control: suites/test_planted.py::test_calm" in done.stdout

@@ -10,7 +10,7 @@ from scipy import stats
 
 from reports import ladder
 from reports.changepoints import change_points
-from tests.nights import Nights, alarms, creeping, nights_until_found
+from tests.climbing import Climber, nights_until_found
 
 
 def test_goodness_is_turned_so_that_more_is_better():
@@ -113,30 +113,46 @@ def test_the_more_series_a_night_has_the_less_one_of_them_is_believed():
     assert not ladder.confirmed(many, [many, many])[0]
 
 
+def test_a_re_run_that_contradicts_is_enough_and_one_that_saw_nothing_is_not():
+    bad, fine, absent = deviation(-0.05), deviation(0.0, chance=0.5), deviation(0.0, known=False)
+    real = np.array([False])
+    assert ladder.refuted(bad, [fine], real)[0]
+    assert not ladder.refuted(bad, [bad], real)[0]
+    assert not ladder.refuted(bad, [absent, absent, absent], real)[0]
+    assert ladder.refuted(bad, [bad, deviation(-0.015)], real)[0]  # seen by two, and not real
+    assert not ladder.refuted(bad, [bad, bad], np.array([True]))[0]
+    assert not ladder.confirmed(bad, [bad])[0]
+
+
+SMALL = {"gpus": 64, "metrics": 10}
+
+
 def test_quiet_nights_make_no_page():
     pages = 0
     for seed in range(3):
-        cluster = Nights(seed, gpus=64, metrics=20)
-        history = pinned = cluster.many(20)
-        for _ in range(10):
-            found = [*alarms(cluster, history, 0.0), *creeping(history, pinned)]
-            pages += any(each.any() for each in found)
-            history = np.concatenate([history[1:], cluster.night()[None]])
+        climber = Climber(seed, **SMALL)
+        pages += sum(bool(climber.tonight().groups) for _ in range(6))
     assert pages <= 2
 
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_step_of_five_percent_is_found_soon_and_one_of_three_in_time(whole):
-    five = [nights_until_found(seed, size=0.05, whole=whole, nights=3) for seed in range(12)]
-    three = [nights_until_found(seed, size=0.03, whole=whole, nights=10) for seed in range(8)]
-    assert sum(night == 0 for night in five) >= 7
-    assert sum(night is not None for night in five) >= 11
-    assert sum(night is not None for night in three) >= 7
+    five = [nights_until_found(seed, size=0.05, whole=whole, nights=3, **SMALL) for seed in range(10)]
+    three = [nights_until_found(seed, size=0.03, whole=whole, nights=10, **SMALL) for seed in range(5)]
+    assert sum(night == 0 for night in five) >= 6
+    assert sum(night is not None for night in five) >= 9
+    assert sum(night is not None for night in three) >= 4
 
 
 def test_a_creep_of_a_thousandth_a_night_is_found_within_forty():
-    found = [nights_until_found(seed, size=0.0, per_night=0.001, whole=True, nights=40) for seed in range(4)]
+    found = [nights_until_found(seed, size=0.0, per_night=0.001, whole=True, nights=40, **SMALL) for seed in range(2)]
     assert None not in found
+
+
+def test_a_gray_node_is_found_and_no_healthy_one_blamed():
+    climbed = Climber(1, **SMALL).tonight(gray=slice(40, 48))
+    named = {alarm.node for group in climbed.groups for alarm in group.alarms if alarm.rung == "gray"}
+    assert named == {"node5"}
 
 
 # -- change points -----------------------------------------------------------------------------------------------

@@ -141,10 +141,15 @@ def test_clocks_that_jumped_are_told(history, capsys):
     assert (found.status, found.history) == (3, 12) and "in the future" in found.partial[0]
 
 
-def test_one_re_run_settles_nothing(history):
+def test_one_re_run_contradicts_and_confirms_nothing(history):
     slow = {"collectives.all_reduce.busbw": 0.94}
-    found = report(write(history, 12, factor=slow), write(history, 12, name="again", factor=slow))
+    tonight = write(history, 12, factor=slow)
+    found = report(tonight, write(history, 12, name="again", factor=slow))
     assert (found.status, len(found.climbed.suspects), found.climbed.groups) == (3, 1, ())
+    assert report(tonight, write(history, 12, name="fine!")).status == 0
+    without = [write(history, 12, name="lacks" + "x" * i, without=tuple(slow)) for i in range(3)]
+    found = report(tonight, *without)  # never measured again: neither an alarm nor chance
+    assert (found.status, len(found.climbed.suspects), found.climbed.refuted) == (3, 1, ())
 
 
 def test_ranks_are_known_by_their_node_whatever_their_number(history):
