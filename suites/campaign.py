@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from pathlib import Path
 
@@ -23,14 +23,14 @@ from benchmarks.spec import to_place
 from clusters import knownbad
 from reports import index, page, runs
 from reports.before import BASELINE, keep
-from suites import continuation, nightly, places, search, storageplace, timeouts
+from suites import continuation, nightly, places, search, storageplace, timeouts, withoutfailed
 from suites.allocation import Allocation, Say, hold
 from suites.controller import Controller, NodesLostError, TimeUpError, nested
 from suites.lock import CampaignLock, LockedError
-from suites.nodes import NodesError
+from suites.nodes import NodesError, fold
 from suites.options import Options, UsageError
 from suites.plan import Plan
-from suites.preparation import Prepared, left_out, prepare, wish_of
+from suites.preparation import Prepared, known_bad, left_out, plan_for, prepare, wish_of
 from suites.progress import Progress
 from suites.runfolder import RunFolder, RunFolderError
 from suites.slurm import SlurmError
@@ -48,10 +48,12 @@ class Campaign:
     lock: CampaignLock
     held: Allocation
     pending: tuple[str, ...]  # config ids that this session measures
+    selected: tuple[str, ...] = ()  # checks
     resumed: runs.StoredRun | None = None
     today: date = field(default_factory=date.today)
     measured: bool = False  # the controller came to its end
     trouble: str = ""  # why measuring stopped early, for the terminal
+    left: tuple[str, ...] = ()  # hosts that go on in a run of their own, since others failed by themselves
     _verdicts: list[Verdict] | None = None
     _final: runs.StoredRun | None = None
     _kept: runs.Kept = field(default_factory=dict)  # of the run folder, so that judging decodes only what is new
@@ -71,13 +73,16 @@ class Campaign:
                 lock.acquire(str(path or options.runs / run.id))
                 held = undo.enter_context(hold(wish_of(plan, options), say=say))
                 _check_launcher(plan, held)
+                if options.continue_without_failed and len(held.hosts) < 2:
+                    raise UsageError("--continue-without-failed needs several nodes, by name or from Slurm")
                 folder = RunFolder.reopen(path) if path else RunFolder.create(options.runs, run, plan.cluster.text)
             except (LockedError, RunFolderError, NodesError, SlurmError) as error:
                 raise UsageError(str(error)) from None
             undo.pop_all()
         campaign = cls(
-            options=options, plan=plan, folder=folder, lock=lock, held=held, pending=pending, resumed=made.stored
-        )
+            options=options, plan=plan, folder=folder, lock=lock, held=held, pending=pending, resumed=made.stored,
+            selected=tuple(selected),
+        )  # fmt: skip
         campaign._write_beginning(made, selected)
         return campaign
 
@@ -96,7 +101,11 @@ class Campaign:
             controller.kept = set() if self.options.retest else continuation.sound(self.resumed)
         try:
             configs = self._configs()
-            controller.measure(configs, lambda: self._follow_up(configs))
+            alone = withoutfailed.alone(configs) if self.options.continue_without_failed else []
+            ordered = alone + [c for c in configs if c not in alone]
+            controller.measure(
+                ordered, lambda: self._follow_up(configs), alone=len(alone), enough=lambda: self._failed(alone)
+            )
             self._conclude({c.id: controller.attempts[c.id] for c in configs})
             self.measured = True
         except (RunFolderError, NodesLostError, TimeUpError) as error:
@@ -108,6 +117,47 @@ class Campaign:
             with contextlib.suppress(RunFolderError):
                 self.folder.event("interrupted")
             raise
+
+    def rest(self) -> Campaign:
+        """The campaign of the nodes that are left: a new run in the same allocation, over all that was selected.
+
+        Raises UsageError where so many nodes cannot be measured together as the cluster file says.
+        """
+        wish = replace(self.options.wish, nodelist=self.left, exclude=())
+        options = replace(self.options, nodes=len(self.left), wish=wish, continue_without_failed=False)
+        options = replace(options, resume="", retest="", baseline="", idle=None)
+        plan = plan_for(options)
+        gone = tuple(host for host in self.held.hosts if host not in self.left)
+        notes = [f"{fold(gone)} left out: failed by itself in run {self.folder.path.name}"]
+        held = replace(self.held, hosts=self.left, left_out=(*self.held.left_out, *gone), notes=notes, holder=None)
+        _check_launcher(plan, held)
+        try:
+            run = replace(_new_run(plan), id=f"{self.folder.path.name}-without-{len(gone)}")
+            folder = RunFolder.create(options.runs, run, plan.cluster.text)
+        except RunFolderError as error:
+            raise UsageError(str(error)) from None
+        pending = continuation.chosen(plan, self.selected, None, "")
+        campaign = Campaign(
+            options=options, plan=plan, folder=folder, lock=self.lock, held=held, pending=pending,
+            selected=self.selected,
+        )  # fmt: skip
+        campaign._write_beginning(Prepared(options=options, plan=plan, bad=known_bad(options)), self.selected)
+        return campaign
+
+    def _failed(self, alone: Sequence[Config]) -> str:
+        """Why nothing more is measured over all nodes: some failed by themselves; `left` has the others. Else ""."""
+        if not alone:
+            return ""
+        stored = self.stored()
+        why = withoutfailed.failed(stored.verdicts(today=self.today), stored.errors, {c.id for c in alone})
+        ranks = stored.latest_environments.values()
+        per_node = to_place(alone[0].place).ranks_per_node
+        called = {self.held.hosts[e.ranks[0] // per_node]: e.node for e in ranks}
+        self.left = withoutfailed.without(why, self.held.hosts, called)
+        if not self.left:
+            return ""
+        self.folder.event("continued", without=sorted(why), why=dict(why), hosts=list(self.left))
+        return withoutfailed.reason(why)
 
     def _follow_up(self, configs: Sequence[Config]) -> list[Config]:
         """What the search for a culprit asks for beyond the plan."""

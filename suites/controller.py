@@ -43,6 +43,7 @@ UNFINISHED = ("missing", "error", "noisy")  # more measuring may settle these; a
 
 Key = tuple[str, str, str]  # config, metric, params
 FollowUp = Callable[[], Sequence[Config]]
+Enough = Callable[[], str]
 
 
 class NodesLostError(RuntimeError):
@@ -86,28 +87,45 @@ class Controller:
     _got: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     _given_up: dict[str, Trouble] = field(default_factory=dict)
 
-    def measure(self, configs: Sequence[Config], follow_up: FollowUp = list) -> None:
+    def measure(
+        self, configs: Sequence[Config], follow_up: FollowUp = list, *, alone: int = 0, enough: Enough = str
+    ) -> None:
         """Measure these configs in order, then the noisy ones again, then what `follow_up` asks for beyond the plan.
 
-        Ranks never outlive this call.
+        After the first `alone` of them, the rest is left where `enough` says why. Ranks never outlive this call.
         """
         try:
-            self._pass(configs, pool=False)
-            for _ in range(NOISY_TRIES):
-                verdicts = self.judge()
-                noisy = {v.config for v in verdicts if v.status == "noisy" and v.mandatory}
-                again = [c for c in configs if c.id in noisy]
-                if not again:
-                    break
-                self.kept |= settled(self.plan.expected, verdicts)
-                self.progress.again(len(again))
-                self.folder.event("noisy", configs=[c.id for c in again])
-                self._pass(again, pool=True)
-            self._pass(follow_up(), pool=False)
+            self._stage(configs[:alone])
+            if why := enough():
+                self._leave(configs[alone:], why)
+            else:
+                self._stage(configs[alone:])
+                self._pass(follow_up(), pool=False)
             self._stop()
         finally:
             self._kill()
             self.folder.sync()
+
+    def _stage(self, configs: Sequence[Config]) -> None:
+        """Measure these configs, then those of them again that are too noisy to judge."""
+        self._pass(configs, pool=False)
+        for _ in range(NOISY_TRIES if configs else 0):
+            verdicts = self.judge()
+            noisy = {v.config for v in verdicts if v.status == "noisy" and v.mandatory}
+            again = [c for c in configs if c.id in noisy]
+            if not again:
+                break
+            self.kept |= settled(self.plan.expected, verdicts)
+            self.progress.again(len(again))
+            self.folder.event("noisy", configs=[c.id for c in again])
+            self._pass(again, pool=True)
+
+    def _leave(self, configs: Sequence[Config], why: str) -> None:
+        """Write down why these are not measured."""
+        for config in configs:
+            attempt = self.attempts[config.id] = self.attempts.get(config.id, 0) + 1
+            self._got = Counter()
+            self._write_trouble(config, attempt, Trouble(kind="nodes", reason=why))
 
     def _pass(self, configs: Sequence[Config], *, pool: bool) -> None:
         for k, config in enumerate(configs, 1):

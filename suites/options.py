@@ -30,6 +30,7 @@ class Options:
     within_nights: int = 7  # every node is tested at least so often
     until: str = ""  # a time of day: no benchmark begins that might run past it
     known_bad: Path | None = None
+    continue_without_failed: bool = False  # later stages, on the nodes that passed the node-local one
     topology: Path | None = None  # where the nodes sit
     cabling: Path | None = None  # what was found plugged
     budget_s: float | None = None  # of the search for a culprit

@@ -75,6 +75,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--within-nights", type=int, default=7, metavar="N", help="with idle nodes: each is tested so often (7)")
     add("--until", default="", metavar="HH:MM", help="no benchmark begins that might run past that time of day")
     add("--known-bad", default="", metavar="FILE", help="nodes known to be bad: shown, and left out of fleet medians")
+    add("--continue-without-failed", action="store_true",
+        help="nodes that fail by themselves are left out, and the others go on in a run of their own")  # fmt: skip
     add("--container-image", default="", metavar="IMAGE", help="a reference for Pyxis, or a .sif file for Apptainer")
     add("--launcher-options", default="", metavar="WORDS", help="further words for srun, mpirun or ssh, quoted")
     add("--salloc-options", default="", metavar="WORDS", help="further words for salloc (--account=...), quoted")
@@ -140,10 +142,29 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         print(f"{campaign.plan.cluster.path}: {line}", file=stream)
     old = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        campaign.measure(Progress(write=lambda text: print(text, end="", file=stream, flush=True)))
+        progress = Progress(write=lambda text: print(text, end="", file=stream, flush=True))
+        campaign.measure(progress)
+        if campaign.left:
+            _go_on(campaign, progress)
     finally:
         signal.signal(signal.SIGTERM, old)
     return None
+
+
+def _go_on(campaign: Campaign, progress: Progress) -> None:
+    """The nodes that are left, in a run of their own; the outcome of the session stays the first run's."""
+    try:
+        rest = campaign.rest()
+    except UsageError as error:
+        progress.write(f"the other nodes cannot go on: {error}\n")
+        return
+    for line in ("", f"without the nodes that failed: run folder {rest.folder.path}", *describe(rest.held)):
+        progress.write(f"{line}\n")
+    try:
+        rest.measure(progress)
+    finally:
+        rest.close([])
+    progress.write(f"{table(rest.stored(), rest.verdicts_once())}\npage: {rest.folder.path / 'index.html'}\n\n")
 
 
 @pytest.fixture
@@ -223,6 +244,7 @@ def _options(config: pytest.Config) -> Options:
             cluster=o.cluster, suite=o.suite, runs=Path(o.run_dir), resume=o.resume, retest=o.retest,
             baseline=o.baseline, nodes=_count(o.nodes), wish=_wish(o), idle=Range.parse(o.nodes or ""),
             within_nights=o.within_nights, until=o.until, known_bad=Path(o.known_bad) if o.known_bad else None,
+            continue_without_failed=o.continue_without_failed,
             topology=Path(o.topology) if o.topology else None, cabling=Path(o.cabling) if o.cabling else None,
             budget_s=seconds(o.budget),
             checkpoint_dir=o.checkpoint_dir,

@@ -5,14 +5,17 @@ Run folders are hidden from the nodes throughout, as they are on clusters where 
 
 from __future__ import annotations
 
+import hashlib
 import re
 import signal
 import subprocess
 import time
+from datetime import date
 from pathlib import Path
 
 import pytest
 
+from reports.runs import load
 from tests.campaigns import CLUSTER, Checkout, Finished
 from tests.testbed.faults import Fault, planted
 from tests.testbed.slurm import SlurmBed, until
@@ -77,8 +80,6 @@ def of_kind(finished: Finished, kind: str) -> list[dict]:
 
 
 def statuses(finished: Finished) -> dict[str, set[str]]:
-    from datetime import date
-
     found: dict[str, set[str]] = {}
     for v in finished.stored.verdicts(today=date(2026, 12, 1)):
         found.setdefault(v.params["cause"], set()).add(v.status)
@@ -116,6 +117,60 @@ def test_srun_starts_torchrun_on_every_node(bed, checkout):
     assert statuses(finished) == {"good": {"pass"}, "killed": {"error"}}, finished.output
     assert "rank 1 on n2 died: SIGKILL" in reasons(finished)
     assert of_kind(finished, "launch")[0]["ranks"] == 4
+    nothing_is_left(bed)
+
+
+TOGETHER = """
+from benchmarks.collectives.spec import Collective
+
+@needs(lambda cluster: Collective(op="all_reduce", sizes=(1024,), limit_s=20.0), suites=("nightly",))
+def test_together(verdicts):
+    verdicts("collectives.all_reduce.wrong_elements").must_pass()
+"""
+LIMIT = """
+[limits.exact]
+metric = "collectives.*.wrong_elements"
+unit = "1"
+equal = 0
+source = "definition: what was sent"
+"""
+BAD = '[n4]\nowner = "rack team"\nticket = "HW-7"\nexpires = 2099-01-01\n'
+
+
+def test_a_night_goes_on_without_the_node_that_fails_by_itself(bed, checkout, tmp_path):
+    """Idle nodes are chosen, a drained one is none of them; one is known to be bad; ranks run in a container."""
+    checkout.cluster(START + LIMIT, text=FOUR)
+    checkout.plant("slow", limit_s=20.0)
+    spec = checkout.folder / "benchmarks" / "planted" / "spec.py"
+    spec.write_text(spec.read_text().replace('= "world"', '= "device"'))
+    with (checkout.folder / "suites" / "test_planted.py").open("a") as file:
+        file.write(TOGETHER)
+    (tmp_path / "bad.toml").write_text(BAD)
+    (tmp_path / "image.sif").write_bytes(b"an image")
+    (tmp_path / "apptainer").write_text('#!/bin/sh\nshift 5; exec "$@"\n')  # exec --nv --bind PATHS IMAGE COMMAND
+    (tmp_path / "apptainer").chmod(0o755)
+    bed.run("scontrol", "update", "node=n1", "state=drain", "reason=nic")
+    try:
+        later = time.strftime("%H:%M", time.localtime(time.time() + 7200))
+        finished = run(
+            bed, checkout, "--suite", "nightly", "--nodes", "idle:3-4", "--within-nights", "7", "--until", later,
+            "--known-bad", str(tmp_path / "bad.toml"), "--container-image", str(tmp_path / "image.sif"),
+            "--continue-without-failed", PATH=f"{tmp_path}:{bed.env['PATH']}",
+        )  # fmt: skip
+    finally:
+        bed.run("scontrol", "update", "node=n1", "state=resume")
+    assert finished.code == 1 and "tonight: n[2-4], idle; least recently tested: never" in finished.output
+    assert "not tested within 7 nights: n1" in finished.output and "n4 is known to be bad (HW-7" in finished.output
+    whole, rest = (load(p.parent) for p in sorted((checkout.folder / "runs").glob("*/run.json")))
+    today = date(2026, 12, 1)
+    by_config = {v.metric.partition(".")[0]: v for v in whole.verdicts(today=today)}
+    assert by_config["collectives"].status == "error" and "n3 failed by itself" in by_config["collectives"].reason
+    assert whole.outcome(whole.verdicts(today=today)) == "REJECTED" and whole.excused == {"n4"}
+    assert set(rest.latest_environments) == {"n2", "n4"} and rest.run.nodes == 2
+    together = [v for v in rest.verdicts(today=today) if v.metric == "collectives.all_reduce.wrong_elements"]
+    assert together and {v.status for v in together} == {"pass"}
+    digests = {e.facts["container"] for e in whole.environments}
+    assert digests == {"sha256:" + hashlib.sha256(b"an image").hexdigest()}
     nothing_is_left(bed)
 
 
