@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     name, device, time_limit_s = options.pop("benchmark"), options.pop("device"), options.pop("group_timeout")
     try:
         spec = load_spec(name)(**options)
-        place = _place(device, env=getattr(spec, "env", ()))
+        place = place_of(device, env=getattr(spec, "env", ()))
         spec.emits(place)
     except ValueError as error:
         print(f"python -m benchmarks {name}: {error}", file=sys.stderr)
@@ -65,7 +65,7 @@ def _measure(spec: Any, place: Place, timeout_s: float) -> int:
 
     for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}.items():
         os.environ.setdefault(name, value)
-    os.environ.update(pair.split("=", 1) for pair in place.env)
+    os.environ.update({name: value for name, _, value in (pair.partition("=") for pair in place.env)})
     with tempfile.TemporaryDirectory(prefix="rackproof-", dir=scratch.root()) as own:
         world = open_world(place, timeout_s=timeout_s)
         world = dataclasses.replace(world, scratch=world.gather(own)[world.local_ranks[0]])
@@ -80,7 +80,8 @@ def _measure(spec: Any, place: Place, timeout_s: float) -> int:
     return 0
 
 
-def _place(device: str, env: tuple[str, ...]) -> Place:
+def place_of(device: str, env: tuple[str, ...] = ()) -> Place:
+    """Where this process and its fellows run, as torchrun tells them."""
     ranks, local = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     backend = "nccl" if device == "cuda" and ranks > 1 else "gloo"
     return Place(
@@ -105,11 +106,12 @@ def _parser() -> argparse.ArgumentParser:
         )  # fmt: skip
         command.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where ranks compute")
         command.add_argument("--group-timeout", type=float, default=300.0, help="seconds before a collective gives up")
-        _add_fields(command, cls)
+        add_fields(command, cls)
     return parser
 
 
-def _add_fields(command: argparse.ArgumentParser, cls: type[Any]) -> None:
+def add_fields(command: argparse.ArgumentParser, cls: type[Any]) -> None:
+    """An option for each field of a spec."""
     hints = typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
