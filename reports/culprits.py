@@ -52,7 +52,12 @@ class Culprits:
 
     @property
     def to_retest(self) -> tuple[str, ...]:
-        """Nodes that a re-test must look at: those of the suspects, and those that answered too little."""
+        """Nodes that a re-test must look at: those of the suspects, and those that answered too little.
+
+        All of them where many are slow and share nothing: a bad moment is to be told from a bad setting.
+        """
+        if self.screened.common_cause and self.screened.table:
+            return self.screened.table.nodes
         doubtful = [s for s in self.screened.suspects if s.kind not in SELF_EVIDENT]
         nodes = {node for s in doubtful for node in s.nodes} | set(self.screened.unjudged)
         if any(not s.nodes for s in doubtful) and self.screened.table:
@@ -170,7 +175,9 @@ def _confirmed(
     after = confirm(own, retest)
     others = tuple(s for s in findings.suspects if s.element not in mine)
     kept = tuple(s for s in after.suspects if s.element not in {o.element for o in others})
+    still = bool(findings.common_cause) and (metric != BANDWIDTH or screen(retest, topology=topology).common_cause)
     return replace(
         findings, suspects=(*kept, *others), cleared=(*findings.cleared, *after.cleared),
+        common_cause=findings.common_cause if still else "",
         unjudged=tuple(n for n in findings.unjudged if n in after.unjudged),
     )  # fmt: skip

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
+from typing import Any, Protocol
 
 from benchmarks.measurement import Config, Measurement, Metric, Verdict, now
 from benchmarks.spec import Place, Spec, from_config, to_config
@@ -20,14 +21,21 @@ from reports.culprits import FOLLOW_UP, LEAST_NODES, Culprits, culprits
 from reports.localise.decision import OF_ONE_NODE
 from reports.pairtables import seats_of
 from reports.runs import StoredRun
+from reports.slowranks import attempt_of, slow_devices
 from suites import rounds, searchplan
-from suites.runfolder import RunFolder
 
 SUSPECTS = Metric(name=blame.SUSPECTS, unit="1", better="equal")
 WHOLE = ("collectives.*.busbw", "links.flows.bandwidth")  # what is slow when what nodes share is
 ALONE = 4  # flows that a boundary probe measures one by one
 TOGETHER = 4  # times that it measures all of them at once
-REPETITIONS = 16  # of every pair of a re-test: more than the tournament's, since there are few pairs
+REPETITIONS = 8  # of every pair of a re-test, in each of its rounds
+
+
+class Notes(Protocol):
+    """Where events are written down: a run folder."""
+
+    def event(self, kind: str, **detail: Any) -> None:
+        """Append one."""
 
 
 def derived(spec: Spec, place: Place) -> list[Metric]:
@@ -36,49 +44,57 @@ def derived(spec: Spec, place: Place) -> list[Metric]:
 
 
 def follow_up(
-    stored: StoredRun, verdicts: Sequence[Verdict], configs: Sequence[Config], folder: RunFolder, cluster: Cluster
+    stored: StoredRun, verdicts: Sequence[Verdict], configs: Sequence[Config], folder: Notes, cluster: Cluster
 ) -> list[Config]:
-    """What is measured beyond the plan: the re-test of a run's suspects, and where the whole is slow though all its
-    parts are well, a probe of the boundaries between leaves. Written down as an event; [] where there is nothing."""
+    """What is measured beyond the plan: the re-test of a run's suspects, of slow devices their GEMM again, and where
+    the whole is slow though all its parts are well, a probe of what leaves share. Written down as events."""
+    by_id = {c.id: c for c in configs}
+    asked: list[Config] = []
+    for of in slow_devices(stored).to_repeat:
+        if of in by_id:
+            spec, place = from_config(by_id[of])
+            again = to_config(dataclasses.replace(spec, repetitions=spec.repetitions + 2), place)
+            folder.event(FOLLOW_UP, config=again.id, of=of, attempt=attempt_of(stored, of), spec=again.spec)
+            asked.append(again)
     found = culprits(stored)
-    if found is None or found.retested:
-        return []
-    screened = next((c for c in configs if c.id == found.config), None)
-    if screened is None:
-        return []
-    boundary = _boundary(found, stored, verdicts)
+    if found is None or found.retested or found.config not in by_id:
+        return asked
+    screened, boundary = by_id[found.config], _boundary(found, stored, verdicts)
     if not found.to_retest and not boundary:
-        return []
-    config = _config(screened, _rank_rounds(found, stored, _planned(screened, cluster).stages[3].num_rounds), boundary)
+        return asked
+    num_rounds = _planned(screened, cluster).stages[3].num_rounds
+    config = _config(screened, _rank_rounds(found, stored, num_rounds), boundary)
     folder.event(
         FOLLOW_UP, config=config.id, of=screened.id, attempt=found.attempt, nodes=list(found.to_retest),
         spec=config.spec, why=[s.title for s in found.screened.suspects],
     )  # fmt: skip
-    return [config]
+    return [*asked, config]
 
 
 def conclude(stored: StoredRun, attempts: Mapping[str, int], cluster: Cluster) -> Measurement | None:
     """The number of accused elements as a measurement of the screened config; None where none of these was screened.
 
-    `attempts` are the configs measured in this session, with the attempt that each is at. An error where some
-    nodes answered too little to be judged: nobody may call them healthy.
+    `attempts` are the configs measured in this session, with the attempt that each is at. What many nodes have in
+    common counts as one. An error where some nodes answered too little to be judged: nobody may call them healthy.
     """
     found = culprits(stored)
     if found is None or found.config not in attempts:
         return None
-    said = {
-        "suspects": [_plain(s) for s in found.accused],
-        "cleared": [s.title for s in found.findings.cleared],
-        "notes": list(found.findings.notes),
+    slow = slow_devices(stored)
+    accused = [*found.accused, *slow.accused]
+    said: dict[str, Any] = {
+        "suspects": [_plain(s) for s in accused],
+        "cleared": [s.title for s in (*found.findings.cleared, *slow.cleared)],
+        "notes": [*found.findings.notes, *slow.notes],
         "common_cause": found.findings.common_cause,
         "search": _power(found, stored, cluster),
     }
     fields = {"config": found.config, "attempt": attempts[found.config], "notes": said, "started_at": now()}
     if found.findings.unjudged:
         nodes = ", ".join(found.findings.unjudged)
-        said |= {"judged": False, "notes": [*found.findings.notes, f"too few pairs to judge {nodes}"]}
+        said |= {"judged": False, "notes": [*said["notes"], f"too few pairs to judge {nodes}"]}
         return SUSPECTS.measured(outcome="error", reason=f"too few pairs to judge {nodes}", **fields)
-    return SUSPECTS.measured(len(found.accused), **fields)
+    return SUSPECTS.measured(len(accused) + bool(found.findings.common_cause), **fields)
 
 
 def _power(found: Culprits, stored: StoredRun, cluster: Cluster) -> str:
@@ -113,8 +129,10 @@ def _rank_rounds(found: Culprits, stored: StoredRun, num_rounds: int) -> tuple[s
     leaf = [str(codes) for codes in topology.leaves(nodes, 1)[0][:, 0]] if topology and topology.leaf else None
     if not suspects:
         planned = rounds.tournament(len(nodes))[:1]
-    elif healthy == suspects:
+    elif healthy == suspects and len(nodes) <= rounds.TOURNAMENT_UP_TO:
         planned = rounds.tournament(len(nodes))
+    elif healthy == suspects:
+        planned = rounds.screening(len(nodes), num_rounds, leaf=leaf, seed=1)
     else:
         planned = rounds.retest(suspects, healthy, num_rounds, leaf=leaf)
     ranks = _ranks(stored)

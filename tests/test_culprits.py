@@ -10,9 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.collectives.spec import Collective
+from benchmarks.gemm.spec import Gemm
 from benchmarks.links.schedule import num_rounds, schedule
 from benchmarks.links.spec import Links
-from benchmarks.measurement import Event, Expected, Measurement, Verdict, now
+from benchmarks.measurement import Event, Expected, Measurement, Subject, Verdict, now
+from benchmarks.spec import Place, to_config
 from clusters.loader import load
 from reports import cabling, drainfile, png
 from reports.blamemap import blame_map
@@ -356,3 +359,59 @@ def test_a_picture_has_the_dots_it_was_given() -> None:
     assert [list(rows[i * 4 + 1 : i * 4 + 4]) for i in range(2)] == cells.tolist()
     with pytest.raises(ValueError, match="palette of 2"):
         png.picture(cells, ["#000000", "#ffffff"])
+
+
+# -- many, and slow devices -----------------------------------------------------------------------------------------
+
+
+def test_a_third_of_the_nodes_slow_is_one_failure_without_a_name_once_seen_twice(tmp_path: Path) -> None:
+    def third(a: int, b: int, _rail: int) -> float:
+        return 0.8 if a % 3 == 0 or b % 3 == 0 else 1.0
+
+    stored = searched(tmp_path, nodes=30, fault=third)
+    found = concluded(follow_up(stored, third))
+    assert found.notes["suspects"] == [] and "software" in found.notes["common_cause"]
+    assert found.samples == (1.0,), "it is no pass"
+    assert concluded(follow_up(stored, lambda *_: 1.0)).notes["common_cause"] == ""
+
+
+def with_gemm(stored: StoredRun, rates: dict[int, float], repeated: dict[int, float] | None = None) -> StoredRun:
+    """GEMM of every rank, the ranks of `rates` at a share of the speed, and what a repetition showed."""
+    spec = Gemm(dtypes=("fp32",))
+    config = to_config(spec, Place(nodes=8, ranks_per_node=1))
+    again = to_config(replace(spec, repetitions=spec.repetitions + 2), Place(nodes=8, ranks_per_node=1))
+    metric = spec.emits(Place())[0]
+    found = [
+        metric.measured(
+            *[1e12 * (1 + 0.002 * rank % 0.01) * slow.get(rank, 1.0)] * 3, config=of.id,
+            subject=Subject(group="rank", rank=rank, node=f"n{rank}"),
+        )
+        for of, slow in ((config, rates), (again, repeated)) if slow is not None for rank in range(8)
+    ]  # fmt: skip
+    asked = {"config": again.id, "of": config.id, "attempt": 1}
+    events = (Event(kind=FOLLOW_UP, at=now(), detail=asked),) if repeated is not None else ()
+    run = replace(stored.run, configs=(*stored.run.configs, config))
+    return replace(stored, run=run, measurements=(*stored.measurements, *found), events=(*stored.events, *events))
+
+
+def test_a_device_that_is_slow_twice_is_accused_and_once_is_cleared(tmp_path: Path) -> None:
+    first = with_gemm(searched(tmp_path), {5: 0.7})
+    (asked,) = search.follow_up(first, (), first.run.configs, Notebook(), first.cluster)
+    assert asked.benchmark == "gemm"
+    twice = concluded(with_gemm(searched(tmp_path), {5: 0.7}, {5: 0.7}))
+    assert [(s["kind"], s["title"]) for s in twice.notes["suspects"]] == [("straggler", "n5")]
+    assert "the others wait" in twice.notes["suspects"][0]["evidence"] and twice.samples == (1.0,)
+    once = concluded(with_gemm(searched(tmp_path), {5: 0.7}, {}))
+    assert once.notes["suspects"] == [] and once.notes["cleared"] == ["n5"]
+    assert concluded(with_gemm(searched(tmp_path), {5: 1.3})).notes["suspects"] == [], "a fast one is none"
+
+
+def test_a_rank_that_is_late_in_most_collectives_is_noted(tmp_path: Path) -> None:
+    stored = searched(tmp_path)
+    spec = Collective(op="all_reduce", sizes=(8, 64, 512))
+    metrics = [m for size in spec.sizes for m in spec.metrics(size) if m.name.endswith("latency")]
+    columns = {"rank": list(range(8)), "median_s": [1e-3 if rank == 2 else 2e-3 + 1e-6 * rank for rank in range(8)]}
+    late = tuple(m.measured(2e-3, columns=columns, config="c") for m in metrics)
+    found = concluded(replace(stored, measurements=(*stored.measurements, *late)))
+    assert any(note.startswith("n2 arrives late in 3 of 3 collectives") for note in found.notes["notes"])
+    assert found.samples == (0.0,)

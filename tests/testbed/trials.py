@@ -208,7 +208,7 @@ class Living:
         stored = self.stored()
         for config in search.follow_up(
             stored, stored.verdicts(today=date.today()), [self.config], self, stored.cluster
-        ):  # type: ignore[arg-type]
+        ):
             if trouble := self.run(config):
                 return [trouble.node]
         found = search.conclude(self.stored(), {self.config.id: 1}, stored.cluster)
