@@ -50,8 +50,9 @@ def anatomies(stored: StoredRun) -> Mapping[str, Anatomy]:
     if saves:
         _saves(found["checkpoint"], saves)
     for e, m in latest.values():
-        if e.metric.startswith("checkpoint.") and e.metric.endswith(".bandwidth") and len(m.notes.get("rates", ())) > 1:
-            found["checkpoint"].panels.append(_in_a_row(e, m.notes["rates"]))
+        rates = _numbers(m.notes.get("rates"))
+        if e.metric.startswith("checkpoint.") and e.metric.endswith(".bandwidth") and len(rates) > 1:
+            found["checkpoint"].panels.append(_in_a_row(e, rates))
     return found
 
 
@@ -77,7 +78,7 @@ def _steps(made: Anatomy, steps: Sequence[tuple[Expected, Measurement]], bubbles
             made.panels.append(_pipeline(e, rows, bubbles.get(e.config)))
         elif e.config in bubbles:
             made.absent.append(f"{_words(e)}: the pipeline's schedule was not noted, so it is not drawn")
-        if times := m.columns.get("median_s"):
+        if times := _numbers(m.columns.get("median_s")):
             made.panels.append(_by_rank(e, times, [(median(m.samples), "step")], "step time by rank", "the steps"))
 
 
@@ -141,7 +142,7 @@ def _pipeline(
 def _saves(made: Anatomy, saves: Sequence[tuple[Expected, Measurement]]) -> None:
     for e, m in saves[:SAVES]:
         name = e.metric.removeprefix("checkpoint.").removesuffix(".time")
-        times = m.columns.get("rank_s")
+        times = _numbers(m.columns.get("rank_s"))
         if not times:
             made.absent.append(f"{name} {_words(e)}: the ranks' own times were not recorded")
             continue
@@ -151,9 +152,15 @@ def _saves(made: Anatomy, saves: Sequence[tuple[Expected, Measurement]]) -> None
         )
 
 
-def _in_a_row(e: Expected, rates: Sequence[Any]) -> Panel:
+def _numbers(noted: Any) -> list[float]:
+    """Times or rates as they were noted; empty where they are none."""
+    if not isinstance(noted, list | tuple) or not all(isinstance(v, int | float) and 0 < v < 1e18 for v in noted):
+        return []
+    return [float(v) for v in noted]
+
+
+def _in_a_row(e: Expected, values: Sequence[float]) -> Panel:
     """Saves one after the other, so that a buffer that fills is seen."""
-    values = [float(rate) for rate in rates]
     kept = values[-1] / max(values)
     detail = f"{_words(e)} · {len(values)} saves without a pause · the last has {share(kept)} of the fastest"
     names = [f"save {i}" for i in range(1, len(values) + 1)]
@@ -161,9 +168,8 @@ def _in_a_row(e: Expected, rates: Sequence[Any]) -> Panel:
     return Panel(title="saves in a row", detail=detail, chart=chart)
 
 
-def _by_rank(e: Expected, times: Sequence[Any], marks: Sequence[tuple[float, str]], title: str, of: str) -> Panel:
+def _by_rank(e: Expected, values: Sequence[float], marks: Sequence[tuple[float, str]], title: str, of: str) -> Panel:
     """All ranks begin together, after a barrier: begins are not recorded one by one."""
-    values = [float(t) for t in times]
     lines = [Line(value, f"{name} {quantity(value, 's')}") for value, name in marks]
     slowest = max(range(len(values)), key=lambda i: values[i])
     ahead = values[slowest] / median(values) - 1

@@ -72,7 +72,7 @@ def course(stored: StoredRun) -> Course:
 
 def _spans(events: list[Event]) -> list[tuple[float, float, str, str]]:
     """Launches and batches one after the other; an event's time is its end."""
-    timed = sorted((_when(e) - _seconds(e), _seconds(e), e) for e in events if e.at)
+    timed = sorted(((_when(e) - _seconds(e), _seconds(e), e) for e in events if e.at), key=lambda item: item[:2])
     spans: list[tuple[float, float, str, str]] = []
     clock = previous = timed[0][0] if timed else 0.0
     origin = clock

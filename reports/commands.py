@@ -16,11 +16,12 @@ from pathlib import Path
 from benchmarks.measurement import Verdict
 from reports import (
     alertcommand,
+    archive,
     compare,
     comparepage,
     confirm,
-    junit,
     drainfile,
+    junit,
     moneycommand,
     nightly,
     page,
@@ -33,6 +34,7 @@ from reports import (
     table,
     trend,
 )
+from reports.before import Before
 from reports.importers import command as importing
 from reports.judge import EXIT_CODES
 from reports.nccl_log import command as nccl_log
@@ -80,6 +82,10 @@ def build_parser() -> argparse.ArgumentParser:
         one.add_argument(
             "--baseline", default="", metavar="RUN", help="an earlier run that nightly limits compare with"
         )
+        if name == "render":
+            one.add_argument(
+                "--history", type=Path, metavar="DIR", help="a folder of earlier runs: trends of each number"
+            )
         if name != "table":
             one.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to write it")
         one.set_defaults(command=command)
@@ -97,13 +103,13 @@ def build_parser() -> argparse.ArgumentParser:
     one.add_argument("--across", action="store_true", help="compare what is not comparable, and say so")
     one.add_argument("-o", "--output", type=Path, metavar="FILE", help="write a page too")
     one.set_defaults(command=compare_runs)
+    drainfile.add_parser(commands)
     nightly.add_parser(commands)
     confirm.add_parser(commands)
     alertcommand.add_parser(commands)
     repairs.add_parser(commands)
     trend.add_parser(commands)
     promote.add_parsers(commands)
-    drainfile.add_parser(commands)
     proposals.add_parser(commands)
     moneycommand.add_parser(commands)
     prune.add_parser(commands)
@@ -115,7 +121,10 @@ def build_parser() -> argparse.ArgumentParser:
 def render(options: argparse.Namespace) -> int:
     """Write the page and say where it is."""
     stored, verdicts = _judged(options)
-    print(page.write(stored, verdicts, stored.view(options.output or stored.folder / page.FILE)))
+    baseline = runs.load(options.baseline) if options.baseline else None
+    nights = archive.up_to(stored.folder, options.history) if options.history else ()
+    before = Before.of(stored, baseline=baseline, nights=nights)
+    print(page.write(stored, verdicts, stored.view(options.output or stored.folder / page.FILE), before=before))
     return _status(stored, verdicts)
 
 

@@ -17,12 +17,17 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from reports import charts, raster
+from reports import charts, png
 from reports.drawing import Frame, svg, text
 from reports.quantities import digits, quantity, scale_of
 
 SQUARES = 32  # so many ranks a side are drawn one by one
 CELLS = 256  # cells a side of a picture
+PALETTE = (
+    "#c27632", "#cd8c4f", "#d9a671", "#e6c6a0", "#e9ddcb", "#d3dee7", "#b3cbde", "#94b7d3", "#74a3c7", "#000000",
+)  # fmt: skip
+"""Worst to best, ochre to blue: told apart by all eyes. The last stands for nothing measured, and is clear."""
+NOTHING = len(PALETTE) - 1
 OUTLINES = 400  # failing cells that are outlined
 SIDE = 560.0  # of a picture, pixels
 
@@ -66,7 +71,8 @@ def _picture(
     side, cell = len(table), SIDE / len(table)
     left, top = 40.0, 22.0
     image = f'x="{left}" y="{top}" width="{SIDE:g}" height="{SIDE:g}" preserveAspectRatio="none"'
-    parts = [f'<image class="pixels" {image} href="{raster.data_link(levels(table, higher=higher))}"/>']
+    pixels = png.picture(levels(table, higher=higher), PALETTE, clear=True)
+    parts = [f'<image class="pixels" {image} href="{png.data_uri(pixels)}"/>']
     for i in range(0, side, math.ceil(side / 16)):
         place = (i + 0.5) * cell
         parts.append(text(left - 6, top + place + 4, labels[i], "tick end"))
@@ -90,8 +96,8 @@ def levels(table: Table, *, higher: bool) -> npt.NDArray[np.uint8]:
     """Cells as levels of the palette, from worst to best; the whole range is used."""
     low, high = np.nanmin(table), np.nanmax(table)
     good = (table - low) / (high - low) if high > low else np.ones_like(table)
-    found = np.round((good if higher else 1 - good) * (len(raster.PALETTE) - 1))
-    level: npt.NDArray[np.uint8] = np.where(np.isnan(found), raster.NOTHING, found).astype(np.uint8)
+    found = np.round((good if higher else 1 - good) * (NOTHING - 1))
+    level: npt.NDArray[np.uint8] = np.where(np.isnan(found), NOTHING, found).astype(np.uint8)
     return level
 
 

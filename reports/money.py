@@ -137,8 +137,10 @@ def _goodput(stored: StoredRun, prices: Prices) -> tuple[float, str]:
     """The share of the time that makes progress, and who says so."""
     if prices.goodput:
         return prices.goodput, f"{share(prices.goodput)} of the time makes progress: given with the prices"
-    measured = [m.notes[GOODPUT] for m in stored.measurements if m.outcome == "ok" and GOODPUT in m.notes]
-    if measured and 0 <= (lost := float(min(measured))) < 1:
+    noted = [m.notes.get(GOODPUT) for m in stored.measurements if m.outcome == "ok"]
+    measured = [float(lost) for lost in noted if isinstance(lost, int | float) and 0 <= lost < 1]
+    if measured:
+        lost = min(measured)
         return (
             1 - lost,
             f"{share(1 - lost)} of the time makes progress: from the measured saves and the stated failures",

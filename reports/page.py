@@ -23,16 +23,18 @@ from reports.before import Before
 from reports.blamemap import blame_map
 from reports.campaign import course, shared_facts
 from reports.culprits import culprits, told
-from reports.families import families
+from reports.families import BYTES, families
 from reports.findings import Findings, family
 from reports.judge import unjudged
 from reports.money import Bill
 from reports.recordrefs import RecordRefs
 from reports.runs import StoredRun
 from reports.sheet import sheet
-from reports.templates import template
+from reports.templates import CARDS, GROUPS, ROWS, template
 
 FILE = "index.html"
+LARGEST = 1_900_000  # bytes of a page
+SHORTER = (1, 3, 10, 40)  # lists and charts are cut to such a part of their length until the page is small enough
 COUNTED = re.compile(r"\d[\d,]* checks? ")  # a reason that the counts by status say already
 
 
@@ -57,13 +59,16 @@ def page(
     stored: StoredRun, verdicts: Sequence[Verdict], *, before: Before | None = None, refs: RecordRefs | None = None,
     home: str = "", csv: str = listing.FILE,
 ) -> str:  # fmt: skip
-    """The whole page as HTML. `home` leads from it to the run folder, `csv` is the list of all verdicts."""
+    """The whole page as HTML. `home` leads from it to the run folder, `csv` is the list of all verdicts.
+
+    Its lists are cut shorter until it is no larger than a mail takes.
+    """
     before, refs = before or Before.of(stored), refs or RecordRefs(stored)
     found = Findings.of(verdicts)
     outcome, reasons = stored.explain(verdicts)
     shared, differing = shared_facts(stored.latest_environments)
     bill = money.worked_out(stored, stored.cluster.prices) if stored.cluster.prices else None
-    text: str = template("page.html.j2").render(
+    context = dict(  # noqa: C408 - as a call's, so that each name stands alone
         run=stored.run,
         cluster=stored.cluster,
         outcome=outcome,
@@ -73,7 +78,6 @@ def page(
         found=found,
         criteria=findings.criteria(verdicts),
         elsewhere=findings.elsewhere(stored.run, stored.cluster),
-        families=families(stored, verdicts, before),
         course=(how := course(stored)),
         timeline=charts.timeline(how.spans, total=how.total_s, what="launches and batches of the run over time")
         if how.spans
@@ -103,7 +107,13 @@ def page(
         home=home,
         csv=csv,
     )
-    return text.lstrip()
+    for share in SHORTER:
+        cut = {name: max(1, whole // share) for name, whole in (("CARDS", CARDS), ("GROUPS", GROUPS), ("ROWS", ROWS))}
+        found_families = families(stored, verdicts, before, room=BYTES // share)
+        text: str = template("page.html.j2").render(**context, **cut, families=found_families).lstrip()
+        if len(text.encode()) <= LARGEST:
+            break
+    return text
 
 
 def _owning(bill: Bill) -> Markup:

@@ -26,8 +26,12 @@ Read = Callable[[Mapping[str, Any]], float | None]
 
 
 def _gpus(conditions: Mapping[str, Any], name: str) -> list[float]:
-    gpus = conditions.get("gpus") or []
-    return [float(g[name]) for g in gpus if isinstance(g, dict) and isinstance(g.get(name), int | float)]
+    gpus = conditions.get("gpus")
+    return [
+        float(g[name])
+        for g in (gpus if isinstance(gpus, list) else [])
+        if isinstance(g, dict) and isinstance(g.get(name), int | float)
+    ]
 
 
 def _slowest(conditions: Mapping[str, Any]) -> float | None:

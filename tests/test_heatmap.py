@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from reports import heatmap, raster
+from reports import heatmap, png
 
 
 def pairs(num):
@@ -47,15 +47,15 @@ def test_only_labels_of_pairs_are_marked():
 
 def test_levels_use_the_whole_palette_worst_first():
     table = np.array([[np.nan, 1.0], [2.0, 3.0]])
-    assert heatmap.levels(table, higher=True).tolist() == [[raster.NOTHING, 0], [4, 8]]
-    assert heatmap.levels(table, higher=False).tolist() == [[raster.NOTHING, 8], [4, 0]]
+    assert heatmap.levels(table, higher=True).tolist() == [[heatmap.NOTHING, 0], [4, 8]]
+    assert heatmap.levels(table, higher=False).tolist() == [[heatmap.NOTHING, 8], [4, 0]]
     assert heatmap.levels(np.ones((2, 2)), higher=True).tolist() == [[8, 8], [8, 8]]
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (256, 256), (255, 254)])
 def test_a_png_holds_exactly_its_cells(shape):
-    levels = np.random.default_rng(1).integers(0, raster.NOTHING + 1, shape).astype(np.uint8)
-    made = raster.png(levels)
+    levels = np.random.default_rng(1).integers(0, heatmap.NOTHING + 1, shape).astype(np.uint8)
+    made = png.picture(levels, heatmap.PALETTE, clear=True)
     assert made.startswith(b"\x89PNG")
     chunks, place = {}, 8
     while place < len(made):
@@ -68,15 +68,14 @@ def test_a_png_holds_exactly_its_cells(shape):
     assert (height, width) == shape
     lines = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), dtype=np.uint8).reshape(height, -1)
     assert (lines[:, 0] == 0).all()
-    cells = np.stack([lines[:, 1:] >> 4, lines[:, 1:] & 15], axis=2).reshape(height, -1)[:, :width]
-    assert (cells == levels).all()
-    assert len(chunks[b"PLTE"]) == 3 * (raster.NOTHING + 1)
+    assert (lines[:, 1:] == levels).all()
+    assert len(chunks[b"PLTE"]) == 3 * (heatmap.NOTHING + 1)
     assert chunks[b"tRNS"][-1] == 0  # what was not measured shows the page
 
 
 def test_a_level_without_a_colour_is_refused():
-    with pytest.raises(ValueError, match="four bits"):
-        raster.png(np.array([[10]], dtype=np.uint8))
+    with pytest.raises(ValueError, match="palette of 10 colours"):
+        png.picture(np.array([[10]], dtype=np.uint8), heatmap.PALETTE)
 
 
 @pytest.mark.parametrize("num", [3, 32, 33, 700])
