@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.measurement import Verdict
 from clusters.knownbad import KnownBad
-from reports import archive, runs
+from reports import runs
 from reports.evidence import listed
 from reports.findings import effect, family
 from reports.nightly import Report
@@ -87,7 +87,7 @@ def stalled(root: Path, *, cluster: str, suite: str, now: datetime, hours: float
         try:
             run = runs.head(folder) if runs.is_run(folder) else None
             if run and (run.cluster, run.suite) == (cluster, suite) and _ended(folder):
-                last = max(filter(None, (last, archive.moment(run.started_at))))
+                last = max(filter(None, (last, runs.moment(run.started_at))))
         except RunError:
             continue  # it cannot be read, so it is no night that ended
     if last and now - last <= timedelta(hours=hours):
@@ -227,8 +227,8 @@ def before(stored: StoredRun, root: Path) -> list[Alert]:
         if (folder / FILE).is_file() and runs.is_run(folder):
             run = runs.head(folder)
             if (run.cluster, run.suite) == (stored.run.cluster, stored.run.suite):
-                earlier.append((archive.moment(run.started_at), folder))
-    mine = archive.moment(stored.run.started_at)
+                earlier.append((runs.moment(run.started_at), folder))
+    mine = runs.moment(stored.run.started_at)
     past = [found for found in earlier if found[0] < mine]
     return read(max(past)[1]) if past else []
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
@@ -110,7 +110,7 @@ def read_night(folder: Path) -> Night:
     return Night(
         run=head["run"],
         folder=folder,
-        started=moment(head["started"]),
+        started=runs.moment(head["started"]),
         cluster=head["cluster"],
         suite=head["suite"],
         nodes=head["nodes"],
@@ -120,9 +120,3 @@ def read_night(folder: Path) -> Night:
         places=names.places,
         columns=found.medians,
     )
-
-
-def moment(text: str) -> datetime:
-    """A time of a record; one without a zone is UTC, as all records are written."""
-    moment = datetime.fromisoformat(text)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -86,11 +86,11 @@ class Comparison:
 
     @property
     def word(self) -> str:
-        """What it amounts to: worse, undecided (also where something is missing), better or same."""
+        """What it amounts to: worse, undecided (also where something is missing or a run not whole), better or same."""
         counts = self.counts
         if "worse" in counts:
             return "worse"
-        if "missing" in counts or "undecided" in counts or not counts:
+        if "missing" in counts or "undecided" in counts or not counts or self.partial:
             return "undecided"
         return "better" if "better" in counts else "same"
 

@@ -7,9 +7,11 @@ what is broken is looked at, not swept away.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shutil
 from collections import defaultdict
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
 from reports import index, pins, runs
@@ -24,13 +26,11 @@ def prunable(root: Path, *, keep: int) -> list[Path]:
         raise RunError("--keep must be at least 1: a folder without runs has no history")
     if not root.is_dir():
         raise RunError(f"{root}: no such folder of runs")
-    kinds: dict[tuple[str, str], list[tuple[str, Path]]] = defaultdict(list)
+    kinds: dict[tuple[str, str], list[tuple[datetime, Path]]] = defaultdict(list)
     for folder in sorted(path for path in root.iterdir() if runs.is_run(path) and not path.is_symlink()):
-        try:
+        with contextlib.suppress(RunError):
             run = runs.head(folder)
-        except RunError:
-            continue
-        kinds[run.cluster, run.suite].append((run.started_at, folder))
+            kinds[run.cluster, run.suite].append((runs.moment(run.started_at), folder))
     old = [folder for found in kinds.values() for _, folder in sorted(found)[:-keep]]
     return [folder for folder in old if not pins.exists(root, folder.name)]
 

@@ -17,9 +17,9 @@ from datetime import datetime
 from pathlib import Path
 
 from benchmarks.measurement import Event, RecordError, decode, encode, now
-from reports.archive import Night, moment
+from reports.archive import Night
 from reports.bootstrap import ratio_of_medians
-from reports.runs import RunError
+from reports.runs import RunError, moment
 
 FOLDER = "repairs"
 AROUND = 7  # nights on each side that say whether it helped
@@ -144,7 +144,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _run(options: argparse.Namespace) -> int:
     try:
         at = moment(options.at or now())
-    except ValueError:
+    except RunError:
         raise RunError(f"--at {options.at}: a time such as 2026-11-20T10:00+01:00") from None
     repair = Repair(at=at, node=options.node, what=options.what, by=options.by, serial=options.serial)
     print(f"{record(options.history, repair)}: {repair.line()}")

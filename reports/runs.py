@@ -24,7 +24,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -204,8 +204,17 @@ def newest(root: str | Path, *, cluster: str = "") -> Path | None:
         with contextlib.suppress(RunError):
             run = head(file.parent)
             if not cluster or run.cluster == cluster:
-                found.append((run.started_at, str(file.parent)))
+                found.append((moment(run.started_at), str(file.parent)))
     return Path(max(found)[1]) if found else None
+
+
+def moment(text: str) -> datetime:
+    """A time of a record; one without a zone is UTC, as all records are written. RunError where it is none."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise RunError(f"{text!r} is no time: a run begins at one such as 2026-12-01T02:00:00Z") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def head(path: Path) -> Run:

@@ -144,6 +144,12 @@ def table(found: Sequence[Trend]) -> str:
     }
     if around:
         parts.append("\n".join(["what else changed on those nights", *sorted(around)]))
+    units: dict[str, set[str]] = {}
+    for trend in found:
+        units.setdefault(trend.title, set()).add(f"{trend.unit} ({trend.better} is better)")
+    parts += [
+        f"{name} changed its unit: {' and '.join(sorted(u))}; not compared" for name, u in units.items() if len(u) > 1
+    ]
     if repaired := [(t, e) for t in ordered[:ROWS] for e in t.repairs]:
         helped = [(e.repair.line(), t.title, _gain(e), e.word) for t, e in repaired[:ROWS]]
         parts.append(tabulate(helped, headers=("repair", "number", "after it", ""), tablefmt="simple"))

@@ -104,12 +104,12 @@ def last_tested(root: Path, cluster: str) -> dict[str, datetime]:
     found: dict[str, datetime] = {}
     for folder in sorted(root.glob("*/")):
         try:
-            stored = runs.load(folder)
+            stored = runs.load(folder, measurements=False)
         except runs.RunError:
             continue  # not a run, or one that is being written
         if stored.run.cluster != cluster:
             continue
-        when = datetime.fromisoformat(stored.run.started_at)
+        when = runs.moment(stored.run.started_at)
         for node in {e.node for e in stored.environments}:
             found[node] = max(when, found.get(node, NEVER))
     return found
