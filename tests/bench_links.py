@@ -38,7 +38,7 @@ def work() -> None:
     spec = Links(**SIZES, passes=1)
     for name in ("warm-up", "rounds", "pairs"):
         if name == "pairs":
-            module.schedule = lambda spec, world: [[pair] for pairs in in_rounds(spec, world) for pair in pairs]
+            module.schedule = lambda spec, **seen: [[pair] for pairs in in_rounds(spec, **seen) for pair in pairs]
         world.barrier()
         begin = time.perf_counter()
         found = list(module.run(spec, world))

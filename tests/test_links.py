@@ -165,19 +165,22 @@ LATE_S = 0.04
 
 
 def slow_links(world):
-    """Sends from rank 1 to rank 0 start late."""
-    original = dist.isend
+    """Sends from rank 1 to rank 0 start late, one at a time and several at once."""
 
-    def late(buffer, peer, *args, **kwargs):
-        if (world.rank, peer) == (1, 0):
-            time.sleep(LATE_S)
-        return original(buffer, peer, *args, **kwargs)
+    def late(original):
+        def call(buffer, peer, *args, **kwargs):
+            if (world.rank, peer) == (1, 0):
+                time.sleep(LATE_S)
+            return original(buffer, peer, *args, **kwargs)
 
-    dist.isend = late
+        return call
+
+    originals = dist.send, dist.isend
+    dist.send, dist.isend = map(late, originals)
     try:
         return list(run(Links(**{**QUICK, "max_repetitions": 3}), world))
     finally:
-        dist.isend = original
+        dist.send, dist.isend = originals
 
 
 @pytest.mark.slow
