@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -54,6 +55,10 @@ class Checkpoint:
             raise ValueError(f"checkpoint: no writer {', '.join(unknown)}: there are {', '.join(WRITERS)}")
         if self.threads < 1 or not self.writers or self.repetitions < (0 if self.in_a_row > 0 else 1):
             raise ValueError("checkpoint: give at least one repetition (or in_a_row), thread and writer")
+        counts = ("metadata_files", "repetitions", "in_a_row", "capacity_bytes", "server_cache_bytes", "network_rate")
+        times = ("sustain_s", "pause_s", "interval_s", "mtbf_s", "restart_s")
+        if negative := [name for name in (*counts, *times) if not 0 <= getattr(self, name) < math.inf]:
+            raise ValueError(f"checkpoint: {', '.join(negative)} must be zero or more")
         if self.sustain_s and not self.in_a_row:
             raise ValueError("checkpoint: sustain_s needs in_a_row: how many saves at least, 10 say")
         for layout in (self.layout, self.load_layout):
