@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import re
 import subprocess
@@ -99,16 +98,27 @@ def test_openmetrics_is_well_formed_whatever_the_names(stored, verdicts, tmp_pat
     assert {line.partition("{")[0] for line in samples} == known
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="pyarrow is not installed: it is optional")
-def test_parquet_holds_the_same_as_csv(stored, verdicts, tmp_path):
-    export.to_parquet(stored, verdicts, tmp_path / "run.parquet")
-    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "run.parquet"), export.records(stored))
+def test_parquet_holds_the_same_as_csv(stored, tmp_path):
+    for kind in ("csv", "parquet"):
+        assert main(["export", str(stored.folder), "--to", kind, "-o", str(tmp_path / kind)]) == 0
+    table = pd.read_parquet(tmp_path / "parquet")
+    pd.testing.assert_frame_equal(table, export.records(stored))
+    assert len(table) == len(pd.read_csv(tmp_path / "csv"))
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pyarrow") is not None, reason="pyarrow is installed")
-def test_parquet_without_pyarrow_says_what_to_do(stored, capsys):
+def test_parquet_without_pyarrow_says_what_to_do(stored, capsys, monkeypatch):
+    def absent(*_, **__):
+        raise ImportError("no engine")
+
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", absent)
     assert main(["export", str(stored.folder), "--to", "parquet"]) == 4
     assert "pip install pyarrow" in capsys.readouterr().err
+
+
+def test_junit_is_the_same_by_either_command(stored, tmp_path):
+    assert main(["export", str(stored.folder), "--to", "junit", "-o", str(tmp_path / "a.xml")]) == 0
+    main(["junit", str(stored.folder), "-o", str(tmp_path / "b.xml")])
+    assert (tmp_path / "a.xml").read_bytes() == (tmp_path / "b.xml").read_bytes()
 
 
 @pytest.mark.parametrize("name", runs.FILES)

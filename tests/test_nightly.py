@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+import subprocess
 import tomllib
 from datetime import date
 
@@ -305,6 +306,14 @@ def test_proposed_limits_load_and_the_runs_they_came_from_pass_them(history, tmp
     diff = proposals.diff(stored, today=TODAY)
     assert diff.startswith("--- a/rack7.toml")
     assert all(line[0] in "+- @" for line in diff.splitlines())
+
+
+def test_the_diff_of_proposed_limits_applies(history, tmp_path, capsys):
+    assert main(["limits", *(str(history / f"night-{i:03}") for i in range(3))]) == 0
+    (tmp_path / "rack7.toml").write_text(CLUSTER)
+    subprocess.run(["git", "apply", "-"], cwd=tmp_path, input=capsys.readouterr().out, text=True, check=True)
+    names = {limit.name for limit in loader.load(str(tmp_path / "rack7.toml")).limits}
+    assert {"rate", "measured_checkpoint_save_time_full"} <= names
 
 
 def test_limits_come_from_accepted_runs_only(history):
