@@ -322,9 +322,9 @@ source = "definition: planted"
 
 
 def start(
-    tmp_path: Path, directory: Path, *, limit_s: float, writers: tuple[str, ...] = ("stock", "aligned")
+    tmp_path: Path, directory: Path, *, limit_s: float, writers: tuple[str, ...], until: str
 ) -> tuple[Checkout, subprocess.Popen[str]]:
-    """A campaign of a checkpoint that saves until something happens, and then a good benchmark."""
+    """A campaign of a checkpoint that saves and saves, and then a good benchmark; the first has come to `until`."""
     checkout = Checkout(tmp_path / "checkout")
     checkout.cluster(LIMIT)
     checkout.plant("good")
@@ -333,7 +333,7 @@ def start(
     )
     process = checkout.start()
     deadline = time.monotonic() + 120
-    while not list(directory.glob(f"{PREFIX}*/step-[1-9]*")):
+    while not list(directory.glob(f"{PREFIX}*/{until}")):
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -343,23 +343,41 @@ def start(
 def test_a_rank_killed_in_the_middle_of_a_save_is_named_and_its_folder_removed_by_the_next_run(tmp_path: Path):
     directory = tmp_path / "checkpoints"
     directory.mkdir()
-    checkout, process = start(tmp_path, directory, limit_s=60.0)
+    checkout, process = start(tmp_path, directory, limit_s=60.0, writers=("stock", "aligned"), until="step-[1-9]*")
     os.kill(max(ranks_of(checkout.folder)), signal.SIGKILL)
     finished = checkout.finish(process)
     assert finished.code == 3
     assert "SIGKILL" in finished.output
     assert statuses(finished) == {"checkpoint.save.time": {"error"}, "planted.rate": {"pass"}}
-    left = list(directory.iterdir())
-    whole = [newest(folder) for folder in left]
-    assert all(whole), "the previous checkpoint was there when the rank died"
     got = on_ranks(2, lambda world: measured(world, directory, repetitions=1, writers=("aligned",)))[0]
     assert got["load.wrong_tensors aligned"].samples == (0.0,)
     assert list(directory.iterdir()) == []
 
 
+def test_after_a_rank_is_killed_in_the_middle_of_a_save_the_previous_checkpoint_loads(tmp_path: Path):
+    def save_twice(world: World) -> None:
+        state, tools = small_state(world), Tools(staging=Staging(tmp_path))
+        state.fill(repetition=1)
+        save(state, tmp_path / "step-1", world, write=WRITES["aligned"], tools=tools)
+        save(state, tmp_path / "step-2", world, write=dying if world.rank == 1 else write_plain, tools=tools)
+
+    def dying(state: Any, folder: Path, world: World, tools: Tools) -> Any:
+        write_plain(state, folder, world, tools)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def load_again(world: World) -> list[str]:
+        return load(small_state(world), newest(tmp_path), world, read=WRITERS["aligned"][1], repetition=1).wrong
+
+    with pytest.raises(AssertionError, match="rank 1: died"):
+        on_ranks(2, save_twice)
+    assert (tmp_path / "step-2" / "rank1.raw").is_file()
+    assert newest(tmp_path) == tmp_path / "step-1"
+    assert on_ranks(2, load_again) == [[], []]
+
+
 def test_a_frozen_file_system_costs_only_its_own_benchmark(tmp_path: Path, disk: Callable[[int], Path]):
     directory = disk(96 * MIB)
-    checkout, process = start(tmp_path, directory, limit_s=20.0, writers=("aligned",))
+    checkout, process = start(tmp_path, directory, limit_s=15.0, writers=("aligned",), until="step-*")
     subprocess.run(["fsfreeze", "-f", str(directory)], check=True)
     try:
         finished = checkout.finish(process, timeout_s=200.0)
