@@ -17,8 +17,11 @@ from typing import Any
 
 from benchmarks.measurement import Measurement
 from reports.cabling import miscabled, topology_of, unchecked
-from reports.localise import Findings, Suspect, Topology, confirm, screen
+from reports.evidence import listed
+from reports.localise import Findings, PairTable, Suspect, Topology, confirm, screen
 from reports.localise.crowding import under_load
+from reports.localise.decision import OF_ONE_NODE
+from reports.localise.symptoms import corrupters
 from reports.pairtables import BANDWIDTH, FLOWS, LATENCY, WRONG, flow_table, latest, pair_table, seats_of
 from reports.runs import StoredRun
 
@@ -49,6 +52,24 @@ class Culprits:
             if (s.confirmed or s.kind in SELF_EVIDENT) and not told_before:
                 kept.append(s)
         return tuple(kept)
+
+    @property
+    def unsettled(self) -> str:
+        """Why nobody may be called healthy although nobody is accused; "" where every suspicion was settled.
+
+        A re-test that died, hung or heard too little has cleared nobody.
+        """
+        if self.findings.unjudged:
+            return f"too few pairs to judge {listed(self.findings.unjudged)}"
+        doubted = {s.element for s in self.screened.suspects if not self.retested or s.kind in OF_ONE_NODE}
+        left = [
+            s.title for s in self.findings.suspects
+            if s.element in doubted and not s.confirmed and s.kind not in SELF_EVIDENT
+        ]  # fmt: skip
+        if left:
+            why = "heard too little of it" if self.retested else "gave no number"
+            return f"suspect, and the re-test {why}: {listed(left)}"
+        return ""
 
     @property
     def to_retest(self) -> tuple[str, ...]:
@@ -97,7 +118,7 @@ def culprits(stored: StoredRun, *, topology: Topology | None = None) -> Culprits
     for kind in (BANDWIDTH, LATENCY):
         for measured in retests:
             findings = _confirmed(findings, kind, first, measured, seats, topology)
-    findings = _with_shared(findings, [first, *retests], seats, topology)
+    findings = _with_wrong(_with_shared(findings, [first, *retests], seats, topology), retests, seats)
     findings = replace(findings, suspects=(*miscabled(stored), *findings.suspects))
     if said := unchecked(stored):
         findings = replace(findings, notes=(*findings.notes, said))
@@ -149,6 +170,24 @@ def _with_shared(
         said = [f"{s.evidence}: give --topology to probe it" for s in shared if topology is None or not topology.leaf]
         return replace(findings, suspects=(*findings.suspects, *shared), notes=(*findings.notes, *said))
     return findings
+
+
+def _with_wrong(
+    findings: Findings, retests: Sequence[Mapping[str, list[Measurement]]], seats: Mapping[int, tuple[str, int]]
+) -> Findings:
+    """Who sent or received wrong data in a re-test: no check expects its numbers, so this is where they count."""
+    rows = [
+        (seats[a][0], seats[b][0], seats[a][1], max(map(abs, samples), default=0.0))
+        for measured in retests for m in measured.get(WRONG, ())
+        for a, b, samples in zip(m.columns["a"], m.columns["b"], m.columns["samples"], strict=True)
+        if a in seats and b in seats
+    ]  # fmt: skip
+    if not any(wrong for *_, wrong in rows):
+        return findings
+    a, b, rail, wrong = zip(*rows, strict=True)
+    known = {s.element for s in findings.suspects}
+    found = corrupters(PairTable.of(a=a, b=b, rail=rail, value=[1.0] * len(rows), wrong=wrong))
+    return replace(findings, suspects=(*findings.suspects, *(s for s in found if s.element not in known)))
 
 
 def _joined(findings: Findings, more: Findings) -> Findings:

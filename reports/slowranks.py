@@ -55,6 +55,8 @@ def slow_devices(stored: StoredRun, *, topology: Topology | None = None) -> Slow
         attempt = max(m.attempt for m in measured if m.config == config)
         first = _slow((m for m in measured if (m.config, m.attempt) == (config, attempt)), nodes, topology)
         second = [m for m in measured if m.config == again.get((config, attempt))]
+        if {m.subject.rank for m in second} < set(nodes):
+            second = []  # who was not heard again is not cleared
         notes += [f.common_cause for f in first.values() if f.common_cause]
         named = _worst(first.values())
         suspects += named

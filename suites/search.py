@@ -75,7 +75,8 @@ def conclude(stored: StoredRun, attempts: Mapping[str, int], cluster: Cluster) -
     """The number of accused elements as a measurement of the screened config; None where none of these was screened.
 
     `attempts` are the configs measured in this session, with the attempt that each is at. What many nodes have in
-    common counts as one. An error where some nodes answered too little to be judged: nobody may call them healthy.
+    common counts as one. An error where nobody is accused and a suspicion was not settled: nobody may call them
+    healthy.
     """
     found = culprits(stored)
     if found is None or found.config not in attempts:
@@ -90,11 +91,15 @@ def conclude(stored: StoredRun, attempts: Mapping[str, int], cluster: Cluster) -
         "search": _power(found, stored, cluster),
     }
     fields = {"config": found.config, "attempt": attempts[found.config], "notes": said, "started_at": now()}
-    if found.findings.unjudged:
-        nodes = ", ".join(found.findings.unjudged)
-        said |= {"judged": False, "notes": [*said["notes"], f"too few pairs to judge {nodes}"]}
-        return SUSPECTS.measured(outcome="error", reason=f"too few pairs to judge {nodes}", **fields)
-    return SUSPECTS.measured(len(accused) + bool(found.findings.common_cause), **fields)
+    number = len(accused) + bool(found.findings.common_cause)
+    why = found.unsettled
+    if slow.to_repeat:
+        why = why or "a device looked slow, and its GEMM was not repeated on all ranks"
+    if why:
+        said |= {"judged": False, "notes": [*said["notes"], why]}
+    if why and not number:
+        return SUSPECTS.measured(outcome="error", reason=why, **fields)
+    return SUSPECTS.measured(number, **fields)
 
 
 def _power(found: Culprits, stored: StoredRun, cluster: Cluster) -> str:

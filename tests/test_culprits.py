@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from reports.culprits import FOLLOW_UP, culprits, told
 from reports.evidence import Evidence
 from reports.localise import PairTable, Topology
 from reports.localise.crowding import under_load
+from reports.pairtables import BANDWIDTH, WRONG
 from reports.runs import RunError, StoredRun
 from suites import places, search, searchplan
 from suites.options import Options, UsageError, seconds
@@ -113,6 +115,60 @@ def test_a_new_attempt_is_not_confirmed_by_the_retest_of_an_older_one(tmp_path: 
     mended = measured(config, fault=lambda *_: 1.0, attempt=2, seed=5)
     again = replace(stored, measurements=stored.measurements + mended)
     assert culprits(again).accused == () and not culprits(again).retested
+
+
+def test_a_retest_that_gave_nothing_clears_nobody(tmp_path: Path) -> None:
+    stored, notes = searched(tmp_path, fault=slow_sender), Notebook()
+    (config,) = search.follow_up(stored, (), stored.run.configs, notes, stored.cluster)
+    died = replace(stored, events=(*stored.events, *notes.events))
+    found = concluded(died)
+    assert found.outcome == "error" and "re-test gave no number: n3 rail 0 transmit" in found.reason
+    assert found.notes["judged"] is False
+    lost = tuple(
+        replace(m, outcome="error", columns={}) if m.metric == BANDWIDTH else m
+        for m in measured(config, fault=lambda *_: 1.0, seed=1)
+    )
+    assert concluded(replace(died, measurements=died.measurements + lost)).outcome == "error"
+
+
+def test_wrong_data_of_a_retest_counts_also_where_its_speed_clears_everybody(tmp_path: Path) -> None:
+    stored, notes = searched(tmp_path, fault=slow_sender), Notebook()
+    (config,) = search.follow_up(stored, (), stored.run.configs, notes, stored.cluster)
+    more = [
+        replace(m, columns=m.columns | {"samples": [[float(i == 3)] for i in range(len(m.columns["a"]))]})
+        if m.metric == WRONG else m
+        for m in measured(config, fault=lambda *_: 1.0, seed=1)
+    ]  # fmt: skip
+    (m,) = (m for m in more if m.metric == WRONG)
+    found = concluded(
+        replace(stored, measurements=(*stored.measurements, *more), events=(*stored.events, *notes.events))
+    )
+    assert found.samples == (1.0,)
+    assert [s["title"] for s in found.notes["suspects"]] == [f"n{m.columns['a'][3]} to n{m.columns['b'][3]}"]
+
+
+def test_a_slow_device_whose_gemm_was_not_repeated_is_not_called_healthy(tmp_path: Path) -> None:
+    stored, notes = searched(tmp_path), Notebook()
+    gemm = to_config(Gemm(shapes=("64",)), Place(nodes=8))
+    flops = next(m for m in Gemm(shapes=("64",)).emits(Place(nodes=8)) if m.name == "gemm.flops")
+
+    def rates(config: str, ranks: Iterable[int]) -> tuple[Measurement, ...]:
+        return tuple(
+            flops.measured(
+                *(1e12 * (0.8 if rank == 5 else 1.0) * (1 + rank / 1e4) for _ in range(9)), config=config,
+                subject=Subject(group="rank", rank=rank, node=f"n{rank}"),
+            )
+            for rank in ranks
+        )  # fmt: skip
+
+    run = replace(stored.run, configs=(*stored.run.configs, gemm))
+    stored = replace(stored, run=run, measurements=stored.measurements + rates(gemm.id, range(8)))
+    (again,) = search.follow_up(stored, (), run.configs, notes, stored.cluster)
+    died = replace(stored, events=(*stored.events, *notes.events))
+    for heard, outcome in ((range(0), "error"), (range(4), "error"), (range(8), "ok")):
+        found = concluded(replace(died, measurements=died.measurements + rates(again.id, heard)))
+        assert found.outcome == outcome
+    assert found.samples == (1.0,)
 
 
 def test_of_two_nodes_neither_is_called_healthy(tmp_path: Path) -> None:
