@@ -71,7 +71,31 @@ class Cluster:
     asked: dict[str, set[str]] = field(default_factory=dict, compare=False, repr=False)
 
     def setting(self, table: str, key: str, default: Any) -> Any:
-        """One value of [table]; lists come as tuples. What was asked for is kept in `asked`."""
+        """One value of [table]; lists come as tuples. What was asked for is kept in `asked`.
+
+        Raises ValueError with the key where the file's value is of another kind than the default.
+        """
         self.asked.setdefault(table, set()).add(key)
         value = self.settings.get(table, {}).get(key, default)
-        return tuple(value) if isinstance(value, list) else value
+        value = tuple(value) if isinstance(value, list) else value
+        if wanted := _mismatch(value, default):
+            raise ValueError(f"{self.path} [{table}]: {key} = {value!r} must be {wanted}")
+        return value
+
+
+def _mismatch(value: Any, default: Any) -> str:
+    """What a value should be, going by the default's kind; "" where it is that, or nothing is known."""
+    if isinstance(default, bool):
+        return "" if isinstance(value, bool) else "true or false"
+    if isinstance(default, int | float):
+        good = isinstance(value, int | float) and not isinstance(value, bool)
+        whole = good and (isinstance(default, float) or float(value).is_integer())
+        return "" if whole else "a whole number" if isinstance(default, int) else "a number"
+    if isinstance(default, str):
+        return "" if isinstance(value, str) else f'text: "{default}"'
+    if isinstance(default, tuple):
+        if not isinstance(value, tuple):
+            return f"a list: {list(default)[:3]}"
+        wrong = default and [inner for one in value if (inner := _mismatch(one, default[0]))]
+        return f"a list, each {wrong[0]}" if wrong else ""
+    return ""

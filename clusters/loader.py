@@ -12,6 +12,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+from collections.abc import Iterable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,7 @@ SCOPE = ("sku", "nodes", "backend", "min_nodes", "max_nodes")  # the last two de
 BACKENDS = ("gloo", "nccl", "mpi")  # mpi: of imported results only
 WAIVER = ("limit", "approver", "reason", "expires", "subject")
 NETWORK = ("kind", "nics_per_node", "nic_rate", "oversubscription", "in_network", "source")
+SLOWEST_NIC, FASTEST_NIC = 1e8, 1e12  # B/s: gigabit Ethernet has 125e6, the fastest ports of today 100e9
 KINDS = ("infiniband", "roce", "ethernet")
 
 
@@ -68,7 +71,7 @@ def load(name_or_path: str, *, nodes: int | None = None) -> Cluster:
         cluster,
         limits=limits,
         elsewhere=tuple(name for name, group in found.items() if not group),
-        contradictions=contradictions(_contract(top.table("contract")), gpu=cluster.gpu),
+        contradictions=(*contradictions(_contract(top.table("contract")), gpu=cluster.gpu), *_future(limits)),
         prices=prices(top.table("prices"), nodes=written),
         waivers=tuple(_waiver(name, table, names) for name, table in top.tables("waivers").items()),
         exemptions=_exemptions(top.table("not_applicable")),
@@ -159,10 +162,27 @@ def _network(table: Table) -> Network:
     return Network(
         kind=kind,
         nics_per_node=table.count("nics_per_node", 1),
-        nic_rate=table.positive("nic_rate", 0.0),
+        nic_rate=_nic_rate(table),
         oversubscription=oversubscription,
         in_network=table.flag("in_network", kind == "infiniband"),
         source=table.stated("source", example="datasheet: ConnectX-7, 400 Gb/s = 50 GB/s a port, one direction"),
+    )
+
+
+def _nic_rate(table: Table) -> float:
+    """B/s of one NIC. A number that no NIC has is one of another unit."""
+    rate = table.positive("nic_rate", 0.0)
+    if not SLOWEST_NIC <= rate <= FASTEST_NIC:
+        raise table.error(f"nic_rate = {rate:g} is no NIC's rate in B/s, one direction: 400 Gb/s are 50e9")
+    return rate
+
+
+def _future(limits: Iterable[Limit]) -> tuple[str, ...]:
+    """A note on limits whose source was read, or measured, after today; an error would stop a node without a clock."""
+    today = str(date.today())
+    late = [limit.name for limit in limits if limit.date > today]
+    return (
+        (f"dated in the future (today is {today}): {', '.join(late)}; correct the date, or this clock",) if late else ()
     )
 
 

@@ -108,7 +108,9 @@ def _quiet(stored: StoredRun, verdicts: Sequence[Verdict], findings: Findings, w
     ):
         if found:
             counts = Counter(family(v.metric) for v in found)
-            lines.append(f"{name}: {len(found):,} ({', '.join(f'{k} {n:,}' for k, n in counts.items())})")
+            advisory = sum(isinstance(v, Verdict) and v.status == "pass" and not v.mandatory for v in found)
+            number = f"{len(found):,}, {advisory:,} of them advisory" if advisory else f"{len(found):,}"
+            lines.append(f"{name}: {number} ({', '.join(f'{k} {n:,}' for k, n in counts.items())})")
     if others := elsewhere(stored.run, stored.cluster):
         lines.append(f"limits not for this cluster: {', '.join(others)}")
     return "\n".join(textwrap.fill(line, width, subsequent_indent="    ") for line in lines)
