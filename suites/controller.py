@@ -84,7 +84,9 @@ class Controller:
     launches: int = 0
     end: float = math.inf  # of the monotonic clock: no benchmark begins that might pass it
     _live: Launch | None = None
+    _failed: set[Key] = field(default_factory=set)  # of the kept ones, those that no repetition can save
     _got: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    _heard: set[Key] = field(default_factory=set)  # numbers of this attempt that came, sound or not
     _given_up: dict[str, Trouble] = field(default_factory=dict)
 
     def measure(
@@ -94,6 +96,7 @@ class Controller:
 
         After the first `alone` of them, the rest is left where `enough` says why. Ranks never outlive this call.
         """
+        self._failed = beyond_repair(self.judge()) if self.kept else set()
         try:
             self._stage(configs[:alone])
             if why := enough():
@@ -116,6 +119,7 @@ class Controller:
             if not again:
                 break
             self.kept |= settled(self.plan.expected, verdicts)
+            self._failed |= beyond_repair(verdicts)
             self.progress.again(len(again))
             self.folder.event("noisy", configs=[c.id for c in again])
             self._pass(again, pool=True)
@@ -140,7 +144,7 @@ class Controller:
     def _one(self, config: Config, trouble: Trouble | None, *, pool: bool) -> Trouble | None:
         """One attempt at one config (none where there are no ranks for it); its trouble is written down."""
         attempt = self.attempts[config.id] = self.attempts.get(config.id, 0) + 1
-        self._got = Counter()
+        self._got, self._heard = Counter(), set()
         if trouble is None:
             assert self._live
             begin, measuring = time.monotonic(), Stopwatch()
@@ -153,6 +157,8 @@ class Controller:
         if trouble is not None:
             self._write_trouble(config, attempt, trouble)
             self._kill()
+        elif attempt > 1:
+            self._write_silence(config, attempt)
         return trouble
 
     def _ensure_ranks(self, config: Config) -> Trouble | None:
@@ -200,7 +206,10 @@ class Controller:
         return trouble
 
     def _writer(self, config: Config, attempt: int, measuring: Stopwatch, *, pool: bool) -> Callable[[int, str], None]:
-        """What happens to a rank's record: checked, marked and appended; a kept measurement is not replaced."""
+        """What happens to a rank's record: checked, marked and appended; a kept measurement is not replaced.
+
+        What must be right every time (wrong elements, say) is added to what is kept: seen wrong once, it is wrong.
+        """
 
         def write(rank: int, line: str) -> None:
             measuring.lap()
@@ -209,15 +218,18 @@ class Controller:
             except RecordError as error:
                 self.folder.event("error", config=config.id, attempt=attempt, rank=rank, reason=f"its record: {error}")
                 return
-            if (config.id, *record.key) in self.kept:
+            key = config.id, *record.key
+            self._heard.add(key)
+            exact = record.better == "equal" and record.outcome == "ok" and key not in self._failed
+            if key in self.kept and not exact:
                 return
             if record.subject.rank not in (None, rank):
                 said = f"rank {rank} answers for rank {record.subject.rank}: {record.metric}"
                 self.folder.event("error", config=config.id, attempt=attempt, rank=rank, reason=said)
                 return
-            notes = {**record.notes, "pool": True} if pool else record.notes
+            notes = {**record.notes, "pool": True} if pool or key in self.kept else record.notes
             self.folder.measurement(replace(record, config=config.id, attempt=attempt, notes=notes))
-            self._got[config.id, *record.key] += record.outcome == "ok"
+            self._got[key] += record.outcome == "ok"
 
         return write
 
@@ -231,6 +243,16 @@ class Controller:
                     config=config.id, attempt=attempt, outcome="error", reason=trouble.reason, started_at=now(),
                 )
             )  # fmt: skip
+
+    def _write_silence(self, config: Config, attempt: int) -> None:
+        """A number that a new attempt should have brought and did not: the older one no longer stands for it."""
+        spec, place = from_config(config)
+        for metric in spec.emits(place):
+            key = config.id, metric.name, params_key(metric.params)
+            if key not in self._heard and key not in self.kept:
+                said = f"attempt {attempt} came to its end and did not report it"
+                missing = metric.measured(config=config.id, attempt=attempt, outcome="missing", reason=said)
+                self.folder.measurement(replace(missing, started_at=now()))
 
     def _missing(self, config: Config) -> Iterable[Expected]:
         """Expected numbers that this attempt still owes: those that come a record a unit, if any unit is absent."""
@@ -260,9 +282,14 @@ class Controller:
 def settled(expected: Iterable[Expected], verdicts: Iterable[Verdict]) -> set[Key]:
     """Numbers that more repetitions must not touch: those that failed, and those that nothing calls into question."""
     listed = list(verdicts)
-    fixed = {(v.config, v.metric, params_key(v.params)) for v in listed if v.status in ("fail", "impossible")}
+    fixed = beyond_repair(listed)
     doubtful = {(v.config, v.metric, params_key(v.params)) for v in listed if v.status in UNFINISHED}
     return {key for e in expected if (key := (e.config, *e.key)) in fixed or key not in doubtful}
+
+
+def beyond_repair(verdicts: Iterable[Verdict]) -> set[Key]:
+    """Numbers that failed: only a new attempt that is asked for by name (--retest) may say otherwise."""
+    return {(v.config, v.metric, params_key(v.params)) for v in verdicts if v.status in ("fail", "impossible")}
 
 
 @dataclass
