@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.training.plan import count, main
+from benchmarks.training.plan import class_of, count, main, representatives
 from benchmarks.training.prediction import Efficiency, Machine, predict
 from clusters.loader import load
 from clusters.physics import Llama
@@ -41,7 +41,26 @@ class TestMemory:
     def test_parameters_of_a_rank_are_those_that_torch_leaves_it(self, layout, fields):
         this = job(layout, **fields)
         counted = [sum(local_parameters(this, stage=s) for s in this.stages_of(r)) for r in range(this.layout.pp)]
-        assert count(this) == counted
+        assert [most for most, _ in count(this)] == counted
+
+    def test_ranks_hold_between_them_every_parameter_once(self):
+        """Uneven: 128256 rows and 8192 columns over seven shards."""
+        this = job("tp8,pp16,dp7", micro_batches=16)
+        for (most, least), held in zip(count(this), range(16), strict=True):
+            whole = sum(local_parameters(this, stage=s, shards=1) for s in this.stages_of(held))
+            assert least < most
+            assert 6 * most + least >= whole
+
+    @pytest.mark.parametrize(
+        ("layout", "classes"),
+        # embedding, between, head; with dp128 the ends are uneven, with dp6 everything is
+        [("tp8,pp8,dp8", 3), ("tp8,pp16,dp128", 5), ("tp8,pp4,dp12,shard6", 6), ("pp3,tp2", 3), ("tp8", 1)],
+    )
+    def test_every_rank_is_in_a_class_that_is_built(self, layout, classes):
+        this = job(layout, micro_batches=16)
+        built = representatives(this)
+        assert len(built) == classes
+        assert {class_of(this, rank) for rank in range(this.layout.ranks)} == set(built)
 
     def test_nothing_is_lost_in_the_cutting(self):
         this = job("tp8,pp8,dp8", micro_batches=8)
@@ -130,8 +149,12 @@ class TestPrediction:
 
 
 class TestCommand:
-    def test_a_plan_of_512_gpus_takes_under_a_minute(self):
-        command = "-m benchmarks training --dry-run --model 70b --layout tp8,pp8,dp8 --cluster h100-512-reference"
+    @pytest.mark.parametrize(
+        ("nodes", "layout", "held"), [(64, "tp8,pp8,dp8", "150,130,688"), (2048, "tp8,pp16,dp128", "")]
+    )
+    def test_a_plan_of_512_and_of_16384_gpus_takes_under_a_minute_and_four_gigabytes(self, nodes, layout, held):
+        command = f"-m benchmarks training --dry-run --model 70b --layout {layout} --cluster h100-512-reference"
+        command += f" --nodes {nodes}"
         begin = time.monotonic()
         done = subprocess.run(
             [sys.executable, *command.split()],
@@ -142,8 +165,9 @@ class TestCommand:
         )
         assert done.returncode == 0, done.stderr
         assert time.monotonic() - begin < 60
-        for what in ("150,130,688", "pipeline rank 7", "tokens/s/GPU", "Bubble", "Checkpoint 988 GB"):
+        for what in (held, "pipeline rank 7", "tokens/s/GPU", "Bubble", "Checkpoint 988 GB"):
             assert what in done.stdout
+        assert float(done.stdout.split(" with ")[-1].split(" GB")[0]) < 4
 
     @pytest.mark.parametrize(
         ("options", "reason"),

@@ -1,8 +1,8 @@
 """Plans a training job without running it: will it fit, what will it send, how fast should it be.
 
-One rank of every pipeline stage is really cut and sharded, on meta tensors over a fake process group of the
-whole world, so that its parameters are torch's and not a formula's; ranks of one stage differ only in
-position. The rest is prediction.py, from the cluster file's figures.
+One rank of every class is really cut and sharded, on meta tensors over a fake process group of the whole world, so
+that its parameters are torch's and not a formula's: a class is how many layers a rank has, whether it has the embedding
+or the head, and whether it has the remainder of an uneven cut. The rest is prediction.py, from the cluster's figures.
 
     python -m benchmarks training --dry-run --model 70b --layout tp8,pp8,dp8 --cluster h100-512-reference
     python -m benchmarks training --dry-run --model 70b --cluster h100-512-reference --search
@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import resource
 import sys
+import time
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from benchmarks.training.prediction import Machine, Prediction, predict
 from clusters.loader import load
@@ -21,19 +24,20 @@ from clusters.physics import checkpoint_bytes
 from clusters.table import ClusterError
 from reference_model.job import RECOMPUTE, SCHEDULES, Job
 from reference_model.layout import Layout
-from reference_model.memory import Memory, memory_of
+from reference_model.memory import Memory, memory_of, tensors
 from reference_model.shape import SHAPES, shape_of
 
 FULL = 0.95  # share of a GPU's memory that may be planned for: the rest is the context's and the allocator's
+MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, Linux kibibytes
 SHOWN = 10  # layouts that a search prints
 SEARCHED = (("1f1b", 1), ("interleaved", 2), ("interleaved", 5), ("zbv", 2))  # schedule, stages per rank
 
 
 def main(argv: Sequence[str]) -> int:
     """The command line. 0: it fits; 3: nothing does; 4: the job or the cluster file is refused."""
-    options = parser().parse_args(argv)
+    options, begin = parser().parse_args(argv), time.monotonic()
     try:
-        cluster = load(options.cluster)
+        cluster = load(options.cluster, nodes=options.nodes or None)
         machine = Machine.of(cluster)
         gpus = cluster.nodes * machine.gpus_per_node
         found = (
@@ -49,6 +53,8 @@ def main(argv: Sequence[str]) -> int:
         print("\n".join(map(line, found[:SHOWN])))
         return 0 if found else 3
     print("\n".join(page(found[0])))
+    spent, most = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_BYTES
+    print(f"Planned in {spent:.1f} s with {most / 1e9:.2f} GB of memory")
     if fits(found[0]):
         return 0
     rest = list(search(options, machine, found[0].job.layout.ranks))
@@ -66,6 +72,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     made.add_argument("--dry-run", action="store_true", help="plan, start nothing")
     made.add_argument("--cluster", default="h100-sxm-ndr400", help="cluster file: name or path")
+    made.add_argument("--nodes", type=int, default=0, help="of that kind of cluster; 0: as many as its file says")
     made.add_argument("--model", choices=SHAPES, default="70b")
     made.add_argument("--layers", type=int, default=0, help="use only so many layers, each of full size")
     made.add_argument("--layout", default="", help='"tp8,pp8,dp8"; needed without --search')
@@ -178,14 +185,13 @@ def page(plan: Prediction) -> Iterator[str]:
     yield f"A step: {job.batch} sequences of {job.sequence}, {job.tokens:,} tokens, {job.micro_batches} micro-batches"
     yield ""
     yield "Memory of one rank, GB       ranks  parameters  state  gathered  activations  logits  total    of"
-    counted = count(job)
-    assert len(counted) * layout.ranks // layout.pp == layout.ranks  # every rank is in one stage's class
-    for r, (part, parameters) in enumerate(zip(memory(plan), counted, strict=True)):
+    for r, (part, (most, least)) in enumerate(zip(memory(plan), count(job), strict=True)):
         parts = (part.state, part.gathered, part.activations, part.logits, part.total, machine.memory_bytes)
         state, gathered, activations, logits, total, of = (f"{b / 1e9:.1f}" for b in parts)
+        uneven = f" (the last shard {least:,})" if least != most else ""
         yield (
             f"  pipeline rank {r:<3} alive {plan.timeline.alive[r]:<4} {layout.ranks // layout.pp:5}  "
-            f"{parameters:10,}  {state:>5}  {gathered:>8}  {activations:>11}  {logits:>6}  {total:>5}  {of:>4}"
+            f"{most:10,}  {state:>5}  {gathered:>8}  {activations:>11}  {logits:>6}  {total:>5}  {of:>4}{uneven}"
         )
     yield ""
     yield "Traffic of the fullest rank    axis  where          count         MB     s a step"
@@ -198,6 +204,7 @@ def page(plan: Prediction) -> Iterator[str]:
         f"Step {plan.step:.2f} s: passes {plan.timeline.step:.2f}, exposed data parallel {plan.exposed:.2f}, "
         f"optimizer {plan.optimizer:.3f}"
     )
+    yield "Shares: " + ", ".join(f"{name} {part:.1%}" for name, part in plan.parts.items() if part > 0)
     yield f"Bubble {plan.timeline.bubble:.1%} of the passes; {plan.tokens_rate:.0f} tokens/s/GPU"
     peak = f"{machine.flops / 1e12:.0f} TFLOP/s dense bf16"
     yield f"MFU {plan.mfu:.1%} (causal; {plan.mfu * full / causal:.1%} full) of {peak}"
@@ -205,22 +212,58 @@ def page(plan: Prediction) -> Iterator[str]:
     yield f"Checkpoint {size / 1e9:.0f} GB (bf16 weights, fp32 master, both moments): 30 s need {size / 30e9:.1f} GB/s"
 
 
-def count(job: Job) -> list[int]:
-    """Parameters of one rank of each pipeline stage, cut and sharded by torch on meta tensors."""
+class Class(NamedTuple):
+    """What decides how many parameters a rank holds."""
+
+    layers: tuple[int, ...]  # of each of its stages
+    first: bool  # it has the embedding
+    last: bool  # it has the head
+    remainder: bool  # it has the last shard of an uneven cut
+
+
+def class_of(job: Job, rank: int) -> Class:
+    """The class of one rank of the job's world."""
+    layout = job.layout
+    shards, stages = layout.copies_over * layout.cp, job.stages_of(rank // (layout.ranks // layout.pp))
+    uneven = any(shape[0] % shards for stage in stages for shape in tensors(job, stage=stage))
+    return Class(
+        layers=tuple(len(job.layers_of(stage)) for stage in stages), first=0 in stages, last=job.stages - 1 in stages,
+        remainder=uneven and rank // layout.tp % shards == shards - 1,
+    )  # fmt: skip
+
+
+def representatives(job: Job) -> dict[Class, int]:
+    """The first rank of every class. Ranks that differ in tensor parallel index or in copy only hold as many."""
+    found: dict[Class, int] = {}
+    for rank in range(0, job.layout.ranks, job.layout.tp):
+        found.setdefault(class_of(job, rank), rank)
+    return found
+
+
+def count(job: Job) -> list[tuple[int, int]]:
+    """Parameters that a rank of each pipeline rank holds, cut by torch on meta tensors: the first shard, the last."""
+    layout, chosen = job.layout, representatives(job)
+    held = {which: parameters_of(job, rank) for which, rank in chosen.items()}
+    per_stage = layout.ranks // layout.pp
+    assert all(class_of(job, rank) in held for rank in range(0, layout.ranks, layout.tp))  # nobody is left out
+    ends = ((r * per_stage, (r + 1) * per_stage - layout.tp) for r in range(layout.pp))
+    return [(held[class_of(job, first)], held[class_of(job, last)]) for first, last in ends]
+
+
+def parameters_of(job: Job, rank: int) -> int:
+    """Parameters on one rank of the job's world."""
     import torch
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     from reference_model.parallel import Grid, build_stages
 
-    found = []
-    plain = dataclasses.replace(job, compile="", recompute="none")
-    for r in range(job.layout.pp):
-        rank = r * job.layout.ranks // job.layout.pp
-        dist.init_process_group("fake", rank=rank, world_size=job.layout.ranks, store=FakeStore())
-        Grid.open.cache_clear()
-        stages = build_stages(plain, Grid.open(job.layout, "cpu"), torch.device("meta"), dtype=torch.bfloat16)
-        found.append(sum(p.to_local().numel() for s in stages for p in s.module.parameters()))
-        dist.destroy_process_group()
+    plain = dataclasses.replace(job, compile="", recompute="none", data="")
+    dist.init_process_group("fake", rank=rank, world_size=job.layout.ranks, store=FakeStore())
     Grid.open.cache_clear()
-    return found
+    try:
+        stages = build_stages(plain, Grid.open(job.layout, "cpu"), torch.device("meta"), dtype=torch.bfloat16)
+        return sum(p.to_local().numel() for s in stages for p in s.module.parameters())
+    finally:
+        dist.destroy_process_group()
+        Grid.open.cache_clear()
