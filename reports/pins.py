@@ -1,21 +1,21 @@
 """Pinned baselines: which run later ones are held against, who said so, when and why.
 
-Kept in `baselines.jsonl` beside the run folders, one line each, never rewritten; the last line for a cluster and
-suite counts. Only a run that was accepted (or conditionally) may become a baseline.
+Kept in `baselines/` beside the run folders (reports/journal.py); the last one for a cluster and suite counts. Only a
+run that was accepted (or conditionally) may become a baseline.
 """
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from benchmarks.measurement import Event, RecordError, decode, encode, now
-from reports import runs
+from benchmarks.measurement import Event, RecordError, decode, now
+from reports import journal, runs
 from reports.runs import RunError, StoredRun
 
-FILE = "baselines.jsonl"
+FOLDER, OLDER = "baselines", "baselines.jsonl"
 GOOD = ("ACCEPTED", "CONDITIONAL")
 
 
@@ -53,27 +53,29 @@ def promote(stored: StoredRun, *, by: str, why: str) -> Pin:
         run=stored.folder.name, cluster=stored.run.cluster, suite=stored.run.suite, at=now(), by=by, why=why,
         outcome=outcome,
     )  # fmt: skip
-    line = encode(Event(kind="promoted", at=pin.at, detail={k: v for k, v in vars(pin).items() if k != "at"})) + "\n"
-    file = os.open(stored.folder.resolve().parent / FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(file, line.encode())  # one write, so that two promotions at once keep both lines
-        os.fsync(file)
-    finally:
-        os.close(file)
+    detail = {k: v for k, v in vars(pin).items() if k != "at"}
+    journal.add(stored.folder.resolve().parent / FOLDER, Event(kind="promoted", at=pin.at, detail=detail))
     return pin
 
 
 def pins(root: Path) -> list[Pin]:
-    """Every promotion in a folder of runs, oldest first. RunError for a line that does not read."""
-    path = root / FILE
+    """Every promotion in a folder of runs, oldest first. RunError for one that does not read."""
     found = []
+    for place, event in [*_older(root / OLDER), *journal.entries(root / FOLDER)]:
+        try:
+            found.append(Pin(at=event.at, **event.detail))
+        except TypeError as error:
+            raise journal.unreadable(place, error) from None
+    return found
+
+
+def _older(path: Path) -> Iterator[tuple[Path, Event]]:
+    """Promotions as they were kept at first: lines of one file."""
     for number, line in enumerate(path.read_text().splitlines() if path.is_file() else (), 1):
         try:
-            event = decode(Event, line)
-            found.append(Pin(at=event.at, **event.detail))
-        except (RecordError, TypeError) as error:
+            yield path, decode(Event, line)
+        except RecordError as error:
             raise RunError(f"{path}:{number}: {error}; move that line out of the file and look at it") from None
-    return found
 
 
 def pinned(root: Path, *, cluster: str, suite: str) -> Pin | None:

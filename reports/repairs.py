@@ -10,13 +10,13 @@ word. Whether a repair helped is told by the nights before it and after it.
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from benchmarks.measurement import Event, RecordError, decode, encode, now
+from benchmarks.measurement import Event, now
+from reports import journal
 from reports.archive import Night
 from reports.bootstrap import ratio_of_medians
 from reports.runs import RunError, moment
@@ -60,25 +60,17 @@ def record(root: Path, repair: Repair) -> Path:
     if not (repair.node.strip() and repair.what.strip() and repair.by.strip()):
         raise RunError("say which node, what was done and who did it: repair NODE --what TEXT --by NAME")
     detail = {"node": repair.node, "what": repair.what, "by": repair.by, "serial": repair.serial}
-    folder = root / FOLDER
-    folder.mkdir(exist_ok=True)
-    stamp = now().replace(":", "").replace("-", "")
-    path = folder / f"{stamp}-{os.getpid()}-{os.urandom(3).hex()}.json"
-    partial = path.with_suffix(".partial")
-    partial.write_text(encode(Event(kind="repair", at=repair.at.isoformat(), detail=detail)) + "\n", encoding="utf-8")
-    partial.replace(path)
-    return path
+    return journal.add(root / FOLDER, Event(kind="repair", at=repair.at.isoformat(), detail=detail))
 
 
 def recorded(root: Path) -> list[Repair]:
     """The repairs that people told, oldest first. RunError for a file that does not read."""
     found = []
-    for path in sorted((root / FOLDER).glob("*.json")):
+    for path, event in journal.entries(root / FOLDER):
         try:
-            event = decode(Event, path.read_text(encoding="utf-8"))
             found.append(Repair(at=moment(event.at), **event.detail))
-        except (RecordError, TypeError, ValueError) as error:
-            raise RunError(f"{path}: {error}; move it out of the folder and look at it") from None
+        except (RunError, TypeError) as error:
+            raise journal.unreadable(path, error) from None
     return sorted(found, key=lambda repair: repair.at)
 
 

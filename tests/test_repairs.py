@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from benchmarks.measurement import Environment, encode
-from reports import archive, repairs, trend
+from benchmarks.measurement import Environment, Event, encode
+from reports import archive, pins, repairs, runs, trend
 from reports.commands import main
 from reports.repairs import Repair
 from reports.runs import RunError
@@ -140,3 +140,14 @@ def test_what_cannot_be_kept_or_read_says_so(tmp_path, capsys):
     (tmp_path / "repairs" / "x.json").write_text("{")
     with pytest.raises(RunError, match=r"x.json.*move it out"):
         repairs.recorded(tmp_path)
+
+
+def test_promotions_of_before_are_still_read(root):
+    pin = {"run": "night-001", "cluster": "rack7", "suite": "nightly", "by": "Ada", "why": "x", "outcome": "ACCEPTED"}
+    (root / pins.OLDER).write_text(encode(Event(kind="promoted", at="2026-11-02T00:00:00Z", detail=pin)) + "\n")
+    pins.promote(runs.load(root / "night-002"), by="Grace", why="newer")
+    assert [p.run for p in pins.pins(root)] == ["night-001", "night-002"]
+    (root / pins.OLDER).write_text("garbage\n")
+    with pytest.raises(RunError, match=r"baselines.jsonl:1"):
+        pins.pins(root)
+    (root / pins.OLDER).unlink()
