@@ -7,6 +7,7 @@ A node that cannot be asked is reported, never taken for clean.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -23,7 +24,7 @@ from benchmarks.launch.checkout import ROOT
 from benchmarks.spec import Place
 
 LIMIT_S = 30.0
-ANSWER = re.compile(r'\{"node": .*\}$', re.MULTILINE)
+ANSWER = re.compile(r'\{"node": .*\}')  # on one line, whatever a launcher writes before and after it
 
 
 def leftovers(job: Job, launcher: Launcher, token: str, *, silent: Collection[str] = (), spared: int = 0) -> list[str]:
@@ -47,8 +48,9 @@ def leftovers(job: Job, launcher: Launcher, token: str, *, silent: Collection[st
     )  # fmt: skip
     answers = {}
     for text in ANSWER.findall(_ask(asking, launcher)):
-        answer = json.loads(text)
-        answers[answer["node"]] = answer["remains"]
+        with contextlib.suppress(ValueError):  # cut off: that node has not answered
+            answer = json.loads(text)
+            answers[answer["node"]] = answer["remains"]
     found = [f"{what} on {node}" for node, lines in sorted(answers.items()) for what in lines]
     if len(answers) < len(hosts):
         found.append(f"unknown: {len(hosts) - len(answers)} of {len(hosts)} nodes did not answer")

@@ -16,6 +16,7 @@ import shlex
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 
 from benchmarks.launch import Job, container
@@ -70,10 +71,13 @@ class Allocation:
 
     def job(self, place: Place, *, log_dir: str) -> Job:
         """The job that starts a place's ranks on these nodes."""
-        env = {container.DIGEST: container.digest(self.wish.image)} if self.wish.image else {}
+        image = self.wish.image
+        if image and container.is_apptainer(image):
+            image = str(Path(image).absolute())  # ranks start elsewhere
+        env = {container.DIGEST: container.digest(image)} if image else {}
         return Job(
             place=place, hosts=self.hosts, log_dir=log_dir, allocation=self.slurm_job, reach=self.reach,
-            options=(*self._gpu_options(place), *self.wish.options), image=self.wish.image, env=env,
+            options=(*self._gpu_options(place), *self.wish.options), image=image, env=env,
         )  # fmt: skip
 
     def lost(self) -> str:

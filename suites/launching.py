@@ -35,7 +35,6 @@ from suites.trouble import Peer, Trouble
 GRACE_S = 2.0  # after the first sign of trouble, for the other ranks' messages to arrive
 TERM_S = 10.0  # from TERM to KILL
 FEW_ENV = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "ignore", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-CURE = f"every node needs this checkout at {ROOT} and the same Python: see its log"
 OnRecord = Callable[[int, str], None]
 
 
@@ -263,7 +262,7 @@ class Launch:
     def _never_up(self, reason: str) -> Trouble:
         missing = [r for r in range(self.job.place.ranks) if r not in self.peers]
         ends, words = self.testimony.absent(missing)
-        reason = reason.format(", ".join(map(str, missing))) + (f" ({ends}; {CURE})" if ends else "")
+        reason = reason.format(", ".join(map(str, missing))) + (f" ({ends})" if ends else "")
         log = "\n".join(filter(None, (words, diagnosis.tail(str(self.testimony.log_path)))))
         return Trouble(kind="start", reason=reason, log=log)
 

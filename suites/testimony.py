@@ -13,9 +13,11 @@ from pathlib import Path
 
 from benchmarks import diagnosis
 from benchmarks.launch import Job, Launcher
+from benchmarks.launch.checkout import ROOT
 from suites.trouble import Trouble
 
 LAST_LINES = 15
+CURE = f"every node needs this checkout at {ROOT} and the same Python: see its log"
 ENOUGH_BYTES = 4 * 1024 * 1024  # of the collected output, from its end
 BYSTANDERS = ("SIGTERM", "exit status 143", "exit status 75")  # ended because another rank was
 
@@ -68,12 +70,15 @@ class Testimony:
             time.sleep(0.05)
 
     def absent(self, ranks: Sequence[int]) -> tuple[str, str]:
-        """What is known of ranks that never came: how those ended that did, and the last words of the first."""
+        """What is known of ranks that never came: what the launcher complains of, or how those ended that did; and the
+        last words of the first.
+        """
+        refused = self.launcher.complaint(diagnosis.tail(str(self.log_path), 400))
         told = self.deaths()
         own = [rank for rank in ranks if rank in told and not told[rank].startswith(BYSTANDERS)]
         ends = [f"rank {rank}: {told[rank]}" for rank in own or [rank for rank in ranks if rank in told]]
         words = next((said for rank in own if (said := self.words(rank))), "")
-        return "; ".join(ends[:4]), words
+        return refused or "; ".join([*ends[:4], *([CURE] if own else [])]), words
 
 
 def _end_of(path: Path) -> list[str]:

@@ -112,7 +112,9 @@ def test_srun_says_who_died_where_and_how():
         1: "SIGKILL on n2", 2: "SIGTERM on n[3-4]", 3: "SIGTERM on n[3-4]", 6: "SIGTERM on n[3-4]",
         0: "exit status 7 on n1", 4: "SIGSEGV on n5",
     }  # fmt: skip
-    assert srun.lost_nodes(SAID) == ["n3"]
+    assert srun.complaint(SAID) == "Node failure on n3"
+    refused = "srun: error: Task launch for StepId=4.1 failed on node n2: Communication connection failure\n"
+    assert "failed on node n2: Communication connection failure" in srun.complaint(refused * 2)
     assert srun.deaths("srun: Force Terminated StepId=1.0") == {}
 
 
@@ -145,7 +147,21 @@ def test_a_reference_is_pyxis_and_a_file_is_apptainer(tmp_path):
     apptainer = srun.command(replace(TWO, image=str(sif)))
     assert "--container-image" not in options(apptainer)
     assert apptainer[-9:-7] == ["apptainer", "exec"] and str(sif) in apptainer
+    assert apptainer[-3:] == ["python3", "-m", "benchmarks.worker"], "of the image"
     assert container.digest(str(sif)) == "sha256:" + hashlib.sha256(b"an image").hexdigest()
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "mpirun", "ssh"])
+def test_no_launcher_runs_a_rank_outside_of_the_image_asked_for(launcher, tmp_path):
+    one = replace(TWO, place=Place(nodes=1 if launcher == "torchrun" else 2), python="/opt/python")
+    sif = tmp_path / "torch.sif"
+    sif.write_bytes(b"an image")
+    words = LAUNCHERS[launcher].command(replace(one, image=str(sif)))
+    assert str(sif) in " ".join(words)
+    if launcher != "ssh":  # whose far end wraps each rank
+        assert words[words.index(str(sif)) + 1] == "python3" and "/opt/python" not in words
+    with pytest.raises(ValueError, match="reference for Pyxis, which needs --launcher srun"):
+        LAUNCHERS[launcher].command(replace(one, image="registry.example/torch:1"))
 
 
 def test_a_digest_is_what_pins_an_image():

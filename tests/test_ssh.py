@@ -19,6 +19,7 @@ from tests.testbed.sshd import Sshd
 
 pytestmark = [pytest.mark.slow, pytest.mark.machine("slurm"), pytest.mark.machine("sshd")]
 TWO = CLUSTER.replace("nodes = 1", "nodes = 2").replace("ranks_per_node = 2", "ranks_per_node = 1")
+ALLOWED = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 WHO = """
 import os, socket, time
 from benchmarks.launch.identity import identify
@@ -98,15 +99,35 @@ def test_a_campaign_over_ssh(sshd, tmp_path):
     assert by_cause["good"] == {"ok"} and "error" in by_cause["killed"], finished.output
     assert "rank 1 on n2 died: SIGKILL on n2" in finished.output
     assert not [e for e in finished.stored.events if e.kind == "leftover"]
+    sshd.stop("n2")
+    try:
+        refused = checkout.finish(checkout.start(*words), timeout_s=300)
+    finally:
+        sshd.start("n2")
+    assert f"({sshd.address('n2')}: ssh could not reach it or was refused)" in refused.output and refused.code == 3
+
+
+@pytest.mark.machine("mpi")
+def test_a_campaign_under_open_mpi(sshd, tmp_path):
+    checkout = Checkout(tmp_path / "checkout")
+    checkout.cluster("\n[campaign]\nstart_limit_s = 120\n", text=TWO)
+    checkout.plant("good", "killed", limit_s=20.0)
+    agent = ["--mca", "plm_rsh_agent", f"ssh {shlex.join(sshd.options)}", "--mca", "plm", "rsh"]
+    hosts = ",".join([sshd.address("n1"), sshd.address("n2")])
+    words = ["--launcher", "mpirun", "--nodelist", hosts, "--launcher-options", shlex.join(agent)]
+    finished = checkout.finish(checkout.start(*words, env=ALLOWED), timeout_s=300)
+    outcomes = {(m.params.get("cause"), m.outcome) for m in finished.stored.measurements if m.metric != "conditions"}
+    assert {("good", "ok"), ("killed", "error")} <= outcomes and ("good", "error") not in outcomes, finished.output
+    assert "rank 1 on n2 died: SIGKILL" in finished.output and "launcher: mpirun (asked for)" in finished.output
+    assert not [e for e in finished.stored.events if e.kind == "leftover"]
 
 
 @pytest.mark.machine("mpi")
 def test_open_mpi_reaches_the_same_hosts(job, sshd, tmp_path):
     agent = f"ssh {shlex.join(sshd.options)}"
     words = mpirun.command(replace(job, options=("--mca", "plm_rsh_agent", agent, "--mca", "plm", "rsh")))
-    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     done = subprocess.run(
-        words, env={**os.environ, **job.env, **allowed}, capture_output=True, text=True, timeout=120, check=False
+        words, env={**os.environ, **job.env, **ALLOWED}, capture_output=True, text=True, timeout=120, check=False
     )
     found = sorted(line.partition("I am ")[2] for line in done.stdout.splitlines() if "I am" in line)
     assert found == [f"{r} 4 {r % 2} n{r // 2 + 1} s3cret" for r in range(4)], done.stdout + done.stderr

@@ -25,6 +25,7 @@ class Launcher:
 
     command: Callable[[Job], list[str]]
     deaths: Callable[[str], dict[int, str]] = field(default=lambda _: {})  # what it printed -> rank -> how it ended
+    complaint: Callable[[str], str] = field(default=lambda _: "")  # what it printed -> why ranks never came
     address: Callable[[Job], str] = facing  # of this machine, as the ranks reach it
     label: Callable[[Job, int], int] = field(default=lambda _, rank: rank)  # what a rank's lines begin with
     environ: Callable[[Mapping[str, str]], dict[str, str]] = dict  # what it inherits of the environment
@@ -36,12 +37,13 @@ class Launcher:
 LAUNCHERS = {
     "torchrun": Launcher(command=torchrun.command, deaths=torchrun.deaths, spans_nodes=False),
     "srun": Launcher(
-        command=srun.command, deaths=srun.deaths, environ=steps.clean, end=steps.cancel, left=steps.left
+        command=srun.command, deaths=srun.deaths, complaint=srun.complaint, environ=steps.clean, end=steps.cancel,
+        left=steps.left,
     ),
     "srun-torchrun": Launcher(
-        command=srun_torchrun.command, deaths=srun_torchrun.deaths, environ=steps.clean, end=steps.cancel,
-        left=steps.left, label=lambda job, rank: rank // job.place.ranks_per_node,
+        command=srun_torchrun.command, deaths=srun_torchrun.deaths, complaint=srun.complaint, environ=steps.clean,
+        end=steps.cancel, left=steps.left, label=lambda job, rank: rank // job.place.ranks_per_node,
     ),
     "mpirun": Launcher(command=mpirun.command, deaths=mpirun.deaths),
-    "ssh": Launcher(command=ssh.command, deaths=ssh.deaths),
+    "ssh": Launcher(command=ssh.command, deaths=ssh.deaths, complaint=ssh.complaint),
 }  # fmt: skip

@@ -2,7 +2,8 @@
 
 Two kinds, told apart by the image: a `.sif` file or a sandbox folder runs by Apptainer, which wraps each rank's own
 command; anything else is a reference that Slurm's Pyxis plugin pulls with enroot, asked for by srun's options. The
-checkout is mounted at its own path, so the same command line holds inside and outside. A GPU needs `--nv` only with
+checkout is mounted at its own path, so the same paths hold inside and outside; ranks run the image's own `python3`, for
+its torch is why the image was asked for. A GPU needs `--nv` only with
 Apptainer; Pyxis finds it by itself.
 
 >>> inside("images/torch.sif", ["python", "-m", "benchmarks.worker"], mount="/home/me/rackproof")[:3]
@@ -15,6 +16,7 @@ import hashlib
 import re
 from pathlib import Path
 
+PYTHON = "python3"  # of the image
 DIGEST = "CONTAINER_DIGEST"  # the variable by which the ranks' environment records it
 IN_REFERENCE = re.compile(r"@(sha256:[0-9a-f]{64})$")
 
@@ -24,11 +26,24 @@ def is_apptainer(image: str) -> bool:
     return image.endswith(".sif") or Path(image).is_dir()
 
 
-def inside(image: str, command: list[str], *, mount: str) -> list[str]:
-    """A rank's command as it is run in an Apptainer image; unchanged where Pyxis or nobody wraps it."""
+def inside(image: str, command: list[str], *, mount: str, also: str = "") -> list[str]:
+    """A rank's command as it is run in an Apptainer image; unchanged where Pyxis or nobody wraps it.
+
+    The folders `mount` and `also` are seen inside, at the same paths.
+    """
     if not image or not is_apptainer(image):
         return command
-    return ["apptainer", "exec", "--nv", "--bind", f"{mount}:{mount}", image, *command]
+    binds = ",".join(f"{path}:{path}" for path in (mount, also) if path)
+    return ["apptainer", "exec", "--nv", "--bind", binds, image, *command]
+
+
+def without_pyxis(image: str) -> None:
+    """Refuse an image that only Slurm's Pyxis could start, for launchers that have none.
+
+    Raises ValueError: a rank must never run outside of the image that was asked for.
+    """
+    if image and not is_apptainer(image):
+        raise ValueError(f"{image} is a reference for Pyxis, which needs --launcher srun; here name a .sif file")
 
 
 def srun_options(image: str, *, mount: str) -> list[str]:

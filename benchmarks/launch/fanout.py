@@ -86,7 +86,7 @@ def start(asked: argparse.Namespace, collector: Collector) -> int:
         given = {
             "world": len(hosts) * asked.ranks_per_node, "first": number * asked.ranks_per_node,
             "ranks": asked.ranks_per_node, "module": asked.module, "env": forwarded(os.environ),
-            "wrap": container.inside(asked.image, [], mount=ROOT),
+            "wrap": container.inside(asked.image, [], mount=ROOT), "python": container.PYTHON if asked.image else "",
         }  # fmt: skip
         worker = task.shell(line, nodes=host, handler=collector, stdin=True, stderr=True)
         worker.write(json.dumps(given).encode() + b"\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 
+from benchmarks.launch import container
 from benchmarks.spec import Place
 
 
@@ -24,6 +25,11 @@ class Job:
     image: str = ""  # a container image that the ranks run in (see `container`)
     name: str = "rackproof"  # what the scheduler calls its steps: unique to a launch
     port: int = 29500  # where agents of several nodes meet, for launchers that need one told
+
+    @property
+    def rank_python(self) -> str:
+        """The interpreter of the ranks: of the image, where there is one."""
+        return container.PYTHON if self.image else self.python
 
     @property
     def rank_log(self) -> str:

@@ -22,7 +22,8 @@ EXITED = re.compile(r"Process name: \[\[\d+,\d+\],(\d+)\]\s+Exit code:\s+(\d+)")
 
 
 def command(job: Job, *, environ: Mapping[str, str] = os.environ) -> list[str]:
-    """The command line. Ranks are laid out node by node in the order of the hosts."""
+    """The command line. Ranks are laid out node by node in the order of the hosts. ValueError for an image of Pyxis."""
+    container.without_pyxis(job.image)
     place = job.place
     words = ["mpirun", "-np", str(place.ranks), "--map-by", f"ppr:{place.ranks_per_node}:node", "--bind-to", "none",
              "--tag-output", "--wdir", ROOT]  # fmt: skip
@@ -30,7 +31,7 @@ def command(job: Job, *, environ: Mapping[str, str] = os.environ) -> list[str]:
         words += ["--host", ",".join(f"{host}:{place.ranks_per_node}" for host in job.hosts)]
     for name in sorted({*forwarded(environ), *job.env}):
         words += ["-x", name]
-    return [*words, *job.options, *container.inside(job.image, [job.python, "-m", job.module], mount=ROOT)]
+    return [*words, *job.options, *container.inside(job.image, [job.rank_python, "-m", job.module], mount=ROOT)]
 
 
 def deaths(log: str) -> dict[int, str]:

@@ -48,7 +48,7 @@ def start(asked: dict[str, Any], local: int) -> subprocess.Popen[bytes]:
         "RANK": str(asked["first"] + local), "WORLD_SIZE": str(asked["world"]), "LOCAL_RANK": str(local),
         "LOCAL_WORLD_SIZE": str(asked["ranks"]),
     }  # fmt: skip
-    command = [*asked.get("wrap", []), sys.executable, "-m", asked["module"]]
+    command = [*asked.get("wrap", []), asked.get("python") or sys.executable, "-m", asked["module"]]
     return subprocess.Popen(
         command, env={**os.environ, **asked["env"], **own}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, start_new_session=True,

@@ -18,13 +18,15 @@ from benchmarks.launch.torchrun import how
 # srun: error: n[2-3]: tasks 4-5,7: Killed
 ENDED = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): (.+?)(?: \(core dumped\))?$", re.MULTILINE)
 EXITED = re.compile(r"Exited with exit code (\d+)")
-NODE_FAILURE = re.compile(r"^srun: error: Node failure on (\S+)", re.MULTILINE)
+COMPLAINT = re.compile(
+    r"^srun: error: ((?:Node failure on|Task launch for \S+ failed on node|Unable to|Slurm job).*)$", re.MULTILINE
+)
 BY_WORDS = {signal.strsignal(s): s for s in signal.Signals}
 
 
 def command(job: Job) -> list[str]:
     """The command line of one step with a task for each rank."""
-    rank = container.inside(job.image, [job.python, "-m", job.module], mount=ROOT)
+    rank = container.inside(job.image, [job.rank_python, "-m", job.module], mount=ROOT)
     return [*step(job, tasks_per_node=job.place.ranks_per_node), *rank]
 
 
@@ -59,9 +61,9 @@ def ends(log: str) -> dict[int, tuple[str, str]]:
     return found
 
 
-def lost_nodes(log: str) -> list[str]:
-    """Nodes that Slurm says failed under the step."""
-    return NODE_FAILURE.findall(log)
+def complaint(log: str) -> str:
+    """Why a step did not come up, in srun's words: which node failed or could not be reached; "" where none says so."""
+    return "; ".join(dict.fromkeys(COMPLAINT.findall(log)))
 
 
 def _signal(words: str) -> str:

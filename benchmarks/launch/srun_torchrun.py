@@ -22,7 +22,7 @@ def command(job: Job) -> list[str]:
     if not job.hosts:
         raise ValueError("srun-torchrun needs the nodes by name: their agents meet on the first")
     agent = [
-        job.python, "-m", "torch.distributed.run", f"--nnodes={job.place.nodes}",
+        job.rank_python, "-m", "torch.distributed.run", f"--nnodes={job.place.nodes}",
         f"--nproc-per-node={job.place.ranks_per_node}", "--max-restarts=0", "--rdzv-backend=static",
         f"--master-addr={job.hosts[0]}", f"--master-port={job.port}",
     ]  # fmt: skip

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import re
 
+from benchmarks.launch import container
 from benchmarks.launch.job import Job
 
+REFUSED = re.compile(r"^(\S+): ended: (ssh could not reach it.*)$", re.MULTILINE)
 ENDED = re.compile(r"^rank (\d+) on (\S+) ended: (.+)$", re.MULTILINE)
 
 
 def command(job: Job) -> list[str]:
     """The command line of the fan-out. ValueError where no host is named, or not as many as the place has nodes."""
+    container.without_pyxis(job.image)
     if len(job.hosts) != job.place.nodes:
         raise ValueError(
             f"ssh needs {job.place.nodes} host(s) by name, {len(job.hosts)} given: name them with --nodelist"
@@ -28,6 +31,11 @@ def command(job: Job) -> list[str]:
     if job.image:
         words.append(f"--image={job.image}")
     return [*words, "--", *job.options]
+
+
+def complaint(log: str) -> str:
+    """Hosts that ssh could not reach; "" where there are none."""
+    return "; ".join(f"{host}: {why}" for host, why in REFUSED.findall(log))
 
 
 def deaths(log: str) -> dict[int, str]:
