@@ -2,15 +2,20 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
+from benchmarks.measurement import Metric, Subject
 from benchmarks.spec import Place
 from benchmarks.training import trace
+from benchmarks.training.account import Account
 from benchmarks.training.calibration import element_wise
+from benchmarks.training.observation import Observed
 from benchmarks.training.spec import Training
+from benchmarks.training.timing import Timing
 from benchmarks.training.traffic import closed_form
 from reference_model.float8 import Float8Linear, scaled, use_float8, why_not
 from reference_model.job import Job
@@ -75,6 +80,35 @@ class TestTimeline:
     def test_the_longest_kernels_are_named(self):
         rows = trace.kernels([kernel("gemm", 0, 4), kernel("add", 4, 5), kernel("gemm", 5, 9)], most=1)
         assert [(name, count, round(s * 1e6)) for name, count, s in rows] == [("gemm", 2, 8)]
+
+
+class TestNetworkShare:
+    def timing(self, *flown, **exposed):
+        """Two ranks of one observed step each, with so much communication on their timelines."""
+        seen = [[Observed(seconds=1.0, sent={}, exposed=exposed, flown=each)] for each in flown]
+        spans = [[{"passes": [1.0], "optimizer": [1.0]}] for _ in flown]
+        return Timing(
+            job=job("dp2"), times=[[2.0] for _ in flown], spans=spans, losses=[1.0], norms=[1.0], observed=seen,
+            peak_bytes=[0 for _ in flown],
+        )  # fmt: skip
+
+    def account(self, timing):
+        account = object.__new__(Account)
+        account.timing, account.job = timing, timing.job
+        account.world = SimpleNamespace(size=2, nodes=("a", "b"), all=Subject)
+        return account.network_share(Metric(name="training.network_share", unit="1", better="lower"))
+
+    def test_a_profiler_that_records_nothing_has_not_seen_that_nobody_waits(self):
+        found = self.account(self.timing({"dp": 0.2}, {}))
+        assert found.outcome == "error"
+        assert found.reason.startswith("rank 1 on b (1 of 2 ranks): no communication along dp")
+
+    def test_time_that_no_axis_claims_is_the_network_s(self):
+        found = self.account(self.timing({"other": 0.4}, {"other": 0.4}, other=0.4))
+        assert found.samples == pytest.approx([0.2])  # 0.4 of the passes, which are half of the step
+
+    def test_where_only_a_pipeline_crosses_the_stages_own_clocks_tell(self):
+        assert self.timing({}, {}).unseen({"pp"}) == []
 
 
 def job(layout, **fields):

@@ -55,11 +55,22 @@ class Account:
         share = [self.predicted.step / s for s in slowest]
         yield metrics["predicted_share"].measured(*share, subject=everyone, notes=self.prediction())
         if "network_share" in metrics:
-            crossing = self.crossing()
-            found = self.timing.network(set(crossing))
-            yield metrics["network_share"].measured(*found, subject=everyone, notes={"axes": crossing})
+            yield self.network_share(metrics["network_share"])
         if "data_share" in metrics:
             yield metrics["data_share"].measured(*self.stalls(), subject=everyone)
+
+    def network_share(self, metric: Metric) -> Measurement:
+        """What ranks wait for the network; an error where that was not to be seen."""
+        crossing, everyone = self.crossing(), self.world.all()
+        notes = {"axes": crossing}
+        if blind := self.timing.unseen(set(crossing)):
+            reason = (
+                f"rank {blind[0]} on {self.world.nodes[blind[0]]} ({len(blind)} of {self.world.size} ranks): no "
+                f"communication along {', '.join(crossing)} on its timeline, so nobody knows how long it waited; let "
+                "torch's profiler record kernels there (end other profilers, DCGM's too; allow its counters to users)"
+            )
+            return metric.measured(subject=everyone, outcome="error", reason=reason, notes=notes)
+        return metric.measured(*self.timing.network(set(crossing)), subject=everyone, notes=notes)
 
     def step(self) -> dict[str, Any]:
         """Notes of the step's time: what it consists of, and how steady it is."""

@@ -93,7 +93,9 @@ def timed(spec: Training, world: World, job: Job, grid: Grid, proofs: list[Proof
         dtype = DTYPES[spec.dtype_at(world.place)]
         figures = calibrate(job, grid, world, dtype=dtype)
         timing = time_steps(job, grid, world, dtype=dtype, warmup=spec.warmup, steps=spec.steps, observed=spec.observed)
-        reason = "" if all(map(math.isfinite, timing.losses)) else f"the loss is not a number: {timing.losses}"
+        for what, values in (("loss", timing.losses), ("gradient's norm", timing.norms)):
+            if not all(map(math.isfinite, values)):
+                reason = reason or f"the {what} is not a number: {values}"
     if not world.is_first:
         return
     if reason:

@@ -52,7 +52,7 @@ class Timing:
 
         data, optimizer and report are spans of their own. Of the passes: exposed communication along tp, cp and dp,
         in a pipeline the bubble and the exposed sends between stages, and compute, which is the rest of a rank's busy
-        time. `other` is what no span covers.
+        time. `other` is what no span covers, and communication of no known axis.
         """
         total = sum(map(sum, self.times))
         shares = {name: sum(sum(s.get(name, [])) for rank in self.spans for s in rank) / total for name in PHASES}
@@ -64,7 +64,8 @@ class Timing:
             bubble = min(passes - busy, self.predicted().bubble * passes)
             shares |= {"bubble": bubble, "pp": passes - busy - bubble}
         exposed = {axis: share * passes for axis, share in self.exposed.items()}
-        return {"compute": busy - sum(exposed.values()), **exposed, **shares, "other": outside}
+        compute, outside = busy - sum(exposed.values()), outside + exposed.pop("other", 0.0)
+        return {"compute": compute, **exposed, **shares, "other": outside}
 
     @property
     def exposed(self) -> dict[str, float]:
@@ -103,16 +104,30 @@ class Timing:
     def network(self, crossing: set[str]) -> list[float]:
         """Of each observed step, the share of a step in which ranks wait for communication between nodes.
 
-        `crossing` are the axes with a group on several nodes.
+        `crossing` are the axes with a group on several nodes. Communication that the timeline gives to no axis is taken
+        for theirs.
         """
-        split = self.split
-        passes = sum(split.get(name, 0.0) for name in ("compute", "bubble", "pp", *self.exposed))
-        hops = split.get("pp", 0.0) if "pp" in crossing else 0.0
+        within = (crossing - {"pp"}) | {"other"}
+        passes = sum(sum(s["passes"]) for rank in self.spans for s in rank) / sum(map(sum, self.times))
+        hops = self.split.get("pp", 0.0) if "pp" in crossing else 0.0
         found = []
         for steps in zip(*self.observed, strict=True):
-            waited = sum(v for step in steps for axis, v in step.exposed.items() if axis in crossing and axis != "pp")
+            waited = sum(v for step in steps for axis, v in step.exposed.items() if axis in within)
             found.append(passes * waited / sum(step.seconds for step in steps) + hops)
         return found
+
+    def unseen(self, crossing: set[str]) -> list[int]:
+        """Ranks on whose timeline an observed step has none of the communication that it must have between nodes.
+
+        A profiler that may not look (no right to the counters, or another one that holds them) records nothing: then
+        nobody has waited, as far as it can tell, and that is no measurement.
+        """
+        if not (within := crossing - {"pp"}):
+            return []
+        return [
+            rank for rank, steps in enumerate(self.observed)
+            if any(sum(step.flown.get(axis, 0.0) for axis in (*within, "other")) <= 0 for step in steps)
+        ]  # fmt: skip
 
     @property
     def bubbles(self) -> list[float]:
