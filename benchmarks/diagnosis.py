@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from benchmarks.flightrecorder import entered
 from benchmarks.ports import ports
 
 STATES = {"R": "running", "S": "sleeping", "D": "in uninterruptible I/O", "T": "stopped", "t": "traced", "Z": "dead"}
@@ -49,6 +50,7 @@ class Report:
     stack: str = ""
     log: str = ""
     ports: dict[str, str] = field(default_factory=dict)  # network ports of its node: up or down
+    entered: dict[str, int] = field(default_factory=dict)  # collectives so far, by group: see flightrecorder
 
     def to_dict(self) -> dict[str, Any]:
         """Plain fields, for a message."""
@@ -57,7 +59,7 @@ class Report:
     @classmethod
     def from_message(cls, message: dict[str, Any]) -> Report:
         """The report that a message carries."""
-        return cls(**{f.name: message[f.name] for f in fields(cls)})
+        return cls(**{f.name: message[f.name] for f in fields(cls) if f.name in message})
 
     @property
     def in_collective(self) -> bool:
@@ -83,7 +85,7 @@ def myself(thread_id: int) -> Report:
     """This process seen from one of its own threads: the stack of `thread_id`."""
     frame = sys._current_frames().get(thread_id)
     stack = "".join(traceback.format_stack(frame)) if frame else ""
-    return Report(state="answering", stack=stack, log=tail(_own_log()), ports=ports())
+    return Report(state="answering", stack=stack, log=tail(_own_log()), ports=ports(), entered=entered())
 
 
 def examine(handle: Handle, *, patience_s: float = 1.5) -> Report:

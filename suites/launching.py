@@ -23,7 +23,7 @@ from multiprocessing.connection import Listener, wait
 from pathlib import Path
 from typing import Any
 
-from benchmarks import diagnosis, remains, scratch
+from benchmarks import diagnosis, flightrecorder, remains, scratch
 from benchmarks.control import ADDRESS, KEY, SILENT_S, ControlError, Message
 from benchmarks.launch import Job, Launcher
 from benchmarks.launch.checkout import ROOT
@@ -140,7 +140,7 @@ class Launch:
     def _spawn(self, control: dict[str, str]) -> None:
         place = dict(pair.split("=", 1) for pair in self.job.place.env)
         path = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH", ""))))
-        few = {name: os.environ.get(name, value) for name, value in FEW_ENV.items()}
+        few = {name: os.environ.get(name, value) for name, value in (FEW_ENV | flightrecorder.SWITCH).items()}
         nccl = timeouts.nccl(self.group_timeout_s) if self.job.place.backend == "nccl" else {}
         own = {**few, **nccl, "PYTHONPATH": path, **self.job.env, **place, remains.LAUNCH: self.token, **control}
         job = replace(self.job, env=own, name=self.name, port=random.randrange(20000, 32000))
@@ -225,11 +225,13 @@ class Launch:
         return self.testimony.completed(trouble.died(self.peers[rank], how))
 
     def _hung(self, pending: set[int]) -> Trouble:
-        seen = self._ask(pending)
+        answers = self._ask(set(self.peers))
+        seen = {rank: answers[rank] for rank in sorted(pending & set(answers))}
+        done = {rank: answers[rank] for rank in sorted(set(answers) - pending)}
         silent = sorted(pending - set(seen))
         for rank in silent:
             seen[rank] = self._examine(self.peers[rank], list(seen))
-        return self.testimony.completed(trouble.hung(self.peers, seen, silent))
+        return self.testimony.completed(trouble.hung(self.peers, seen, silent, done))
 
     def _ask(self, ranks: set[int]) -> dict[int, diagnosis.Report]:
         for rank in ranks:

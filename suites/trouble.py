@@ -5,7 +5,7 @@ Pure decisions over what the ranks said and how they look; `suites/launching.py`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,22 +79,52 @@ def raised(peers: dict[int, Peer], messages: dict[int, Message]) -> Trouble:
     )  # fmt: skip
 
 
-def hung(peers: dict[int, Peer], seen: dict[int, Report], silent: list[int]) -> Trouble:
-    """Ranks are late: the culprit is one that cannot even answer, else one outside a collective.
+def hung(
+    peers: Mapping[int, Peer],
+    seen: Mapping[int, Report],
+    silent: Sequence[int],
+    done: Mapping[int, Report] | None = None,
+) -> Trouble:
+    """Ranks are late: the culprit is one that cannot even answer, else one outside a collective, else the one that
+    entered the fewest collectives.
 
-    `seen` holds a report of every late rank; `silent` those that had to be looked at from outside.
+    `seen` holds a report of every late rank; `silent` those that had to be looked at from outside; `done` reports of
+    ranks that are through: one of them may have left out what the others wait for.
     """
     outside = [r for r in sorted(seen) if not seen[r].in_collective]
     cut = unplugged(seen, peers)
-    rank = (silent or [r for r, _ in cut] or outside or sorted(seen))[0]
-    peer, report = peers[rank], seen[rank]
+    behind, said = missing({**seen, **(done or {})})
+    both = [r for r in behind if r in outside]
+    rank = (silent or [r for r, _ in cut] or both or outside or behind or sorted(seen))[0]
+    peer, report = peers[rank], {**(done or {}), **seen}[rank]
     reason = f"rank {rank} on {peer.node} hangs ({report.state})"
     if cut and not silent:
         reason = f"{peer.node} has no link on {', '.join(port for r, port in cut if r == rank)}: the cable is out"
+    elif not silent and not outside and behind:
+        where = "it waits elsewhere" if rank in seen else "it is through"
+        reason = f"rank {rank} on {peer.node} is missing: {where}"
     elif not silent and not outside:
         reason = "all late ranks wait in a collective and no single one is to blame"
+    reason += f"; {said}" if rank in behind else ""
     others = ", ".join(f"rank {r} {seen[r].state}" for r in sorted(seen) if r != rank)
     return Trouble(
         kind="hung", rank=rank, node=peer.node, stack=report.stack, log=report.log,
         reason=reason + (f"; {others}" if others else ""),
     )  # fmt: skip
+
+
+def missing(reports: Mapping[int, Report]) -> tuple[list[int], str]:
+    """Who entered fewer collectives of all ranks than the others, and that in words; ([], "") where nobody did.
+
+    More than half behind is one rank that ran ahead, or nothing that can be told.
+    """
+    for group in sorted({g for report in reports.values() for g in report.entered if not g.startswith("last ")}):
+        counts = {r: report.entered[group] for r, report in reports.items() if group in report.entered}
+        most = max(counts.values(), default=0)
+        behind = sorted((r for r in counts if counts[r] < most), key=lambda r: (counts[r], r))
+        if behind and len(behind) <= len(counts) / 2:
+            last = next(reports[r].entered for r in counts if counts[r] == most)
+            names = [g.removeprefix("last ") for g, n in last.items() if g.startswith("last ") and n == most]
+            what = f" ({names[0]})" if names else ""
+            return behind, f"it entered {counts[behind[0]]} collectives, the others {most}{what}"
+    return [], ""

@@ -276,11 +276,11 @@ def test_a_run_is_not_its_own_baseline_and_has_only_one(checkout):
 
 
 def test_dead_hung_and_raising_ranks_cost_only_their_own_benchmark(checkout):
-    checkout.plant("killed", "good", "stopped", "asleep", "raises", "exits", "slow", limit_s=8.0)
+    checkout.plant("killed", "good", "stopped", "asleep", "raises", "exits", "leaves out", "slow", limit_s=8.0)
     finished = checkout.run()
     found = statuses(finished)
     assert found["good"] == {"pass"} and "fail" in found["slow"]
-    assert all(found[c] == {"error"} for c in ("killed", "stopped", "asleep", "raises", "exits"))
+    assert all(found[c] == {"error"} for c in ("killed", "stopped", "asleep", "raises", "exits", "leaves out"))
     told = {e["reason"]: e for e in events(finished, "error")}
     reasons = "\n".join(told)
     assert "rank 1" in reasons and "SIGKILL" in reasons and "exit status 7" in reasons and "planted: this" in reasons
@@ -288,6 +288,8 @@ def test_dead_hung_and_raising_ranks_cost_only_their_own_benchmark(checkout):
     assert stopped["rank"] == 1 and "in happen" in stopped["stack"]
     asleep = next(e for r, e in told.items() if "hangs (answering)" in r)
     assert asleep["rank"] == 1 and "time.sleep(60)" in asleep["stack"]
+    left_out = next(e for r, e in told.items() if "is missing: it is through" in r)
+    assert left_out["rank"] == 1 and "barrier" in left_out["reason"], "the others wait in a barrier that it left out"
     batches = {e["config"]: e["seconds"] for e in events(finished, "batch")}
     assert max(batches.values()) < 8.0 + 1.5  # the hung rank is named within the benchmark's limit
     assert not ranks_of(checkout.folder) and not events(finished, "leftover")

@@ -205,6 +205,23 @@ def test_when_all_wait_nobody_is_blamed():
     assert "no single one" in hung(peers(2), {0: report(COLLECTIVE), 1: report(COLLECTIVE)}, []).reason
 
 
+def entered(count, stack=COLLECTIVE, **more):
+    return diagnosis.Report(state="answering", stack=stack, entered={"0": count, **more})
+
+
+def test_of_ranks_that_all_wait_the_one_that_entered_the_fewest_collectives_is_missing():
+    seen = {0: entered(101, **{"last all_reduce": 101}), 1: entered(100), 2: entered(101)}
+    trouble = hung(peers(3), seen, [])
+    assert trouble.rank == 1 and "rank 1 on n1 is missing: it waits elsewhere" in trouble.reason
+    assert "it entered 100 collectives, the others 101 (all_reduce)" in trouble.reason
+    early = hung(peers(3), {0: entered(101), 2: entered(101)}, [], {1: entered(99, stack="")})
+    assert early.rank == 1 and "it is through; it entered 99 collectives" in early.reason
+    ahead = hung(peers(3), {0: entered(100), 1: entered(101), 2: entered(100)}, [])
+    assert "no single one" in ahead.reason, "one that ran ahead accuses nobody"
+    asleep = hung(peers(3), {0: entered(101), 1: entered(100, stack="in sleep"), 2: entered(101, stack="in fill")}, [])
+    assert asleep.rank == 1, "of two outside a collective, the one behind"
+
+
 def test_the_rank_that_raised_first_by_itself_is_to_blame():
     lost = {"reason": "RuntimeError: Connection closed by peer [127.0.0.1]", "stack": ""}
     own = {"reason": "ValueError: bad shape", "stack": "the stack"}

@@ -43,6 +43,8 @@ def run(spec: Planted, world: World) -> Iterator[Measurement]:
         yield seconds.measured(*(1 / s for s in GOOD), subject=world.me())
     if mine and spec.cause.endswith(" at the end"):
         happen(spec.cause.removesuffix(" at the end"))
+    if mine and spec.cause == "leaves out":  # what all others now wait for
+        return
     world.barrier()
 
 
