@@ -64,7 +64,9 @@ class Words:
         size = LINE * len(domain.ranks)
         self.mine = symmetric.empty(size, dtype=torch.int64, device=world.device).zero_()
         self.handle = symmetric.rendezvous(self.mine, domain.group)
-        self.theirs = [self.handle.get_buffer(i, (size,), torch.int64) for i in range(len(domain.ranks))]
+        # a tensor may lie anywhere in its allocation: get_buffer knows only where that begins (torch 2.9 has no other)
+        remote = getattr(self.handle, "get_remote_tensor", self.handle.get_buffer)
+        self.theirs = [remote(i, (size,), torch.int64) for i in range(len(domain.ranks))]
         self.tally = torch.zeros(2, dtype=torch.int64, device=world.device)  # wrong words, trips done
         self.kernel = torch.cuda._compile_kernel(KERNEL, "ping_pong")
         world.barrier()  # everybody's line is zero before anybody stores into it
