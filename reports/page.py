@@ -22,6 +22,7 @@ from reports import charts, drainfile, findings, listing, money, spans, strip
 from reports.before import Before
 from reports.blamemap import blame_map
 from reports.campaign import course, shared_facts
+from reports.conduct import conduct
 from reports.culprits import culprits, told
 from reports.families import BYTES, families
 from reports.findings import Findings, family
@@ -79,6 +80,7 @@ def page(
         criteria=findings.criteria(verdicts),
         elsewhere=findings.elsewhere(stored.run, stored.cluster),
         course=(how := course(stored)),
+        conduct=conduct(stored.events),
         timeline=charts.timeline(how.spans, total=how.total_s, what="launches and batches of the run over time")
         if how.spans
         else "",

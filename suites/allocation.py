@@ -162,6 +162,8 @@ def choose(wish: Wish, environ: Mapping[str, str]) -> tuple[str, str]:
 def _inside(wish: Wish, launcher: str, why: str, job: str) -> Allocation:
     """The job that this process is in. All its nodes are covered, but those left out by name."""
     allocated = slurm.nodes_of_job(job)
+    if not allocated:
+        raise NodesError(f"Slurm job {job} holds no nodes: it is being set up or has ended (scontrol show job {job})")
     hosts = nodes.choose(allocated, nodelist=wish.nodelist, exclude=wish.exclude)
     if len(hosts) < wish.nodes:
         raise NodesError(

@@ -101,6 +101,27 @@ def test_a_left_over_job_id_does_not_make_a_job(no_slurm):  # noqa: ARG001
     assert choose(Wish(), {"SLURM_JOB_ID": "7"})[0] == "torchrun"
 
 
+def test_an_empty_allocation_is_an_error(monkeypatch):
+    monkeypatch.setattr(slurm, "is_here", lambda: True)
+    monkeypatch.setattr(slurm, "job_fields", lambda _: {"JobState": "RUNNING", "NodeList": ""})
+    with pytest.raises(NodesError, match="job 7 holds no nodes"):
+        hold(Wish(), environ={"SLURM_JOB_ID": "7"})
+
+
+def test_names_in_two_dimensions_keep_the_order_of_the_allocation(monkeypatch):
+    held = ("r2n10", "r2n9", "r1n10", "r1n9")
+    monkeypatch.setattr(slurm, "is_here", lambda: True)
+    monkeypatch.setattr(slurm, "job_fields", lambda _: {"JobState": "RUNNING", "NodeList": "r[1-2]n[9-10]"})
+    monkeypatch.setattr(slurm, "hostnames", lambda _: held)
+    monkeypatch.setattr(
+        slurm, "nodes", lambda names: [slurm.NodeState(name=n, address=f"at-{n}", states=("IDLE",)) for n in names]
+    )
+    with hold(Wish(nodes=3, exclude=("r2n9",)), environ={"SLURM_JOB_ID": "7"}) as found:
+        assert found.hosts == ("r2n10", "r1n10", "r1n9") and found.left_out == ("r2n9",)
+        assert found.reach == "at-r2n10", "the first host has rank 0"
+        assert describe(found)[1] == "nodes: 3 (r1n[9-10],r2n10); left out as asked: r2n9"
+
+
 def test_one_gpu_node_is_planned_from_a_login_node_without_gpus(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     told = Options(cluster="h100-sxm-ndr400", suite="node", nodes=1, wish=Wish(launcher="srun", nodelist=("n17",)))
