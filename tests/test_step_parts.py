@@ -11,9 +11,10 @@ from torch import nn
 from benchmarks.measurement import Metric, Subject
 from benchmarks.spec import Place
 from benchmarks.training import trace
-from benchmarks.training.account import Account
+from benchmarks.training.account import Account, crossing
 from benchmarks.training.calibration import element_wise
 from benchmarks.training.observation import Observed
+from benchmarks.training.run import refuse_what_cannot_be_read_or_multiplied, refuse_what_cannot_fit
 from benchmarks.training.spec import Training
 from benchmarks.training.timing import Timing
 from benchmarks.training.traffic import closed_form
@@ -22,6 +23,7 @@ from reference_model.job import Job
 from reference_model.layout import Layout
 from reference_model.memory import block_activations, kept_activations
 from reference_model.model import Transformer
+from reference_model.packed import pack
 from reference_model.shape import SHAPES, Shape
 
 NARROW = Shape(name="narrow", layers=2, dim=192, heads=8, kv_heads=8, ffn=256, vocab=64)
@@ -241,3 +243,81 @@ def test_the_metrics_of_a_place_follow_from_what_it_can_have(tmp_path):
     file = {m.name for m in Training(data=str(tmp_path / "t")).emits(Place(ranks_per_node=4))}
     assert file - names == {"training.data_share"}
     assert json.dumps([m.params for m in Training().emits(Place(ranks_per_node=4))])
+
+
+class TestTiming:
+    """Four ranks, tp2 x dp2, one step of a second, of which 0.8 s are passes."""
+
+    def timing(self, *, exposed=({"tp": 0.08, "dp": 0.16},) * 4, passes=0.8):
+        spans = {"data": [0.1], "passes": [passes], "optimizer": [0.05], "report": [0.03]}
+        return Timing(
+            job=job("tp2,dp2", shape=SHAPES["tiny"], sequence=64, micro_batches=1), times=[[1.0]] * 4,
+            spans=[[spans]] * 4, losses=[], norms=[], peak_bytes=[0] * 4,
+            observed=[[Observed(seconds=0.8, sent={}, exposed=own)] for own in exposed],
+        )  # fmt: skip
+
+    def test_shares_add_up_and_each_part_is_where_it_belongs(self):
+        split = self.timing().split
+        parts = {"compute": 0.56, "tp": 0.08, "dp": 0.16, "data": 0.1, "optimizer": 0.05, "report": 0.03, "other": 0.02}
+        assert split == pytest.approx(parts)
+        assert sum(split.values()) == pytest.approx(1.0)
+
+    def test_the_network_has_the_share_of_axes_that_cross_nodes(self):
+        assert self.timing().network({"dp"}) == pytest.approx([0.16])
+        assert self.timing().network({"tp", "dp"}) == pytest.approx([0.24])
+        assert self.timing().network(set()) == [0.0]
+
+    def test_who_waits_least_is_whom_the_others_wait_for(self):
+        exposed = [{"tp": 0.3}, {"tp": 0.3}, {"tp": 0.1}, {"tp": 0.3}]
+        share, rank = self.timing(exposed=exposed).straggling
+        assert rank == 2
+        assert share == pytest.approx(1 - (0.5 * 3 + 0.7) / 4 / 0.7)
+
+    def test_even_ranks_wait_for_nobody(self):
+        assert self.timing().straggling[0] == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize(
+    ("layout", "nodes", "axes"),
+    [
+        ("tp2,dp2", "aabb", ["dp"]),
+        ("tp4", "aabb", ["tp"]),
+        ("tp2,pp2", "aabb", ["pp"]),
+        ("tp2,pp2,dp2", "aaaabbbb", ["pp"]),
+        ("tp2,pp2,dp2", "aabbccdd", ["dp", "pp"]),
+        ("cp2,tp2", "aaaa", []),
+    ],
+)
+def test_axes_that_cross_nodes(layout, nodes, axes):
+    assert crossing(Layout.parse(layout), nodes) == axes
+
+
+class TestRefusedByRanks:
+    """What only a rank can know ends all of them with the same words."""
+
+    def world(self, said=()):
+        return SimpleNamespace(
+            device=torch.device("cuda"),
+            nodes=("n1", "n2"),
+            gather=lambda value: [value, *said] if said else [value] * 2,
+        )
+
+    def test_weights_that_do_not_fit_the_smallest_gpu(self, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=80e9))
+        with pytest.raises(ValueError, match=r"needs 1\d\d\d GB a GPU .* --dry-run --search says what fits"):
+            refuse_what_cannot_fit(job("dp64,shard1"), self.world())
+        refuse_what_cannot_fit(job("tp8,pp8,dp8", micro_batches=8), self.world())
+
+    def test_a_token_file_that_one_rank_cannot_read(self, tmp_path):
+        this = job("dp2", shape=SHAPES["tiny"], sequence=64, data=str(tmp_path / "absent"))
+        with pytest.raises(ValueError, match=r"rank 0 on n1: token file .* every rank must see it"):
+            refuse_what_cannot_be_read_or_multiplied(this, self.world())
+        pack(tmp_path / "absent", [torch.arange(2000)], vocab=2048)
+        with pytest.raises(ValueError, match="rank 1 on n2: token file"):
+            refuse_what_cannot_be_read_or_multiplied(this, self.world(said=("token file x",)))
+        refuse_what_cannot_be_read_or_multiplied(this, self.world())
+
+    def test_a_gpu_without_float8(self, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
+        with pytest.raises(ValueError, match=r"rank 0 on n1: this GPU \(compute capability 8.0\)"):
+            refuse_what_cannot_be_read_or_multiplied(job("tp1", fp8=True), self.world())

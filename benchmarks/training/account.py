@@ -10,7 +10,7 @@ each collective with what the closed form says it should be. Rank 0 writes it; n
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any
 
@@ -26,6 +26,7 @@ from benchmarks.world import World
 from clusters.hardware import identify
 from clusters.table import ClusterError
 from reference_model.job import Job
+from reference_model.layout import Layout
 from reference_model.memory import local_parameters, memory_of
 
 MOST_SLOTS = 4000  # of a pipeline's schedule that is noted: a picture of more shows nothing
@@ -61,16 +62,16 @@ class Account:
 
     def network_share(self, metric: Metric) -> Measurement:
         """What ranks wait for the network; an error where that was not to be seen."""
-        crossing, everyone = self.crossing(), self.world.all()
-        notes = {"axes": crossing}
-        if blind := self.timing.unseen(set(crossing)):
+        axes, everyone = crossing(self.job.layout, self.world.nodes), self.world.all()
+        notes = {"axes": axes}
+        if blind := self.timing.unseen(set(axes)):
             reason = (
                 f"rank {blind[0]} on {self.world.nodes[blind[0]]} ({len(blind)} of {self.world.size} ranks): no "
-                f"communication along {', '.join(crossing)} on its timeline, so nobody knows how long it waited; let "
+                f"communication along {', '.join(axes)} on its timeline, so nobody knows how long it waited; let "
                 "torch's profiler record kernels there (end other profilers, DCGM's too; allow its counters to users)"
             )
             return metric.measured(subject=everyone, outcome="error", reason=reason, notes=notes)
-        return metric.measured(*self.timing.network(set(crossing)), subject=everyone, notes=notes)
+        return metric.measured(*self.timing.network(set(axes)), subject=everyone, notes=notes)
 
     def step(self) -> dict[str, Any]:
         """Notes of the step's time: what it consists of, and how steady it is."""
@@ -153,21 +154,6 @@ class Account:
         )  # fmt: skip
         return predict(self.job, machine)
 
-    def crossing(self) -> list[str]:
-        """The axes that have a group on several nodes."""
-        layout, nodes = self.job.layout, self.world.nodes
-        line = layout.tp * layout.cp
-        sizes = {
-            "tp": (1, layout.tp), "cp": (layout.tp, layout.cp), "dp": (layout.tp, layout.cp * layout.dp),
-            "pp": (line * layout.dp, layout.pp),
-        }  # fmt: skip
-        found = []
-        for axis, (stride, size) in sizes.items():
-            starts = (r for r in range(len(nodes)) if r // stride % size == 0)
-            if size > 1 and any(len({nodes[r + i * stride] for i in range(size)}) > 1 for r in starts):
-                found.append(axis)
-        return found
-
     def hidden(self) -> dict[str, float]:
         """By axis: the share of its communication that runs behind something else."""
         seen = [step for rank in self.timing.observed for step in rank]
@@ -226,3 +212,22 @@ class Account:
 def recomputed_flops(job: Job) -> float:
     """FLOPs of one token that recomputation adds: full blocks; selective keeps every product and all attention."""
     return job.shape.recomputed_flops_per_token(job.sequence) if job.recompute == "full" else 0.0
+
+
+def crossing(layout: Layout, nodes: Sequence[str]) -> list[str]:
+    """The axes that have a group on several nodes; `nodes` is the node of every rank.
+
+    >>> crossing(Layout.parse("tp2,dp2"), ["a", "a", "b", "b"])
+    ['dp']
+    """
+    line = layout.tp * layout.cp
+    sizes = {
+        "tp": (1, layout.tp), "cp": (layout.tp, layout.cp), "dp": (layout.tp, layout.cp * layout.dp),
+        "pp": (line * layout.dp, layout.pp),
+    }  # fmt: skip
+    found = []
+    for axis, (stride, size) in sizes.items():
+        starts = (r for r in range(len(nodes)) if r // stride % size == 0)
+        if size > 1 and any(len({nodes[r + i * stride] for i in range(size)}) > 1 for r in starts):
+            found.append(axis)
+    return found
