@@ -32,6 +32,8 @@ PAGE, TICKET = "page", "ticket"
 WRONG = ("*.wrong_*", "gemm.error", "training.loss_error", "training.gradient_error")
 QUORUM = 0.5  # of the expected numbers; with fewer soundly measured, the cluster as a whole is not there
 LASTS = timedelta(hours=36)  # until the next night has said whether it is still so
+AHEAD = timedelta(hours=1)  # of this clock, a cluster's may be
+SEEN = ("WrongData", "BelowLimit", "Regression")  # only a night that measures the same can end these
 
 Identity = tuple[tuple[str, str], ...]
 
@@ -79,17 +81,23 @@ def of_night(
 
 
 def stalled(root: Path, *, cluster: str, suite: str, now: datetime, hours: float) -> list[Alert]:
-    """A page where no night of this cluster and suite has come to its end for so many hours."""
+    """A page where no whole night of this cluster and suite has come to its end for so many hours.
+
+    One that some checks were left out of is no night, and one that began in the future only tells of a clock.
+    """
     if not root.is_dir():
         raise RunError(f"{root}: no such folder of runs; name it with --history")
     last: datetime | None = None
     for folder in root.iterdir():
         try:
             run = runs.head(folder) if runs.is_run(folder) else None
-            if run and (run.cluster, run.suite) == (cluster, suite) and _ended(folder):
-                last = max(filter(None, (last, runs.moment(run.started_at))))
-        except RunError:
+            if run is None or (run.cluster, run.suite) != (cluster, suite) or not _ended(folder):
+                continue
+            began = runs.moment(run.started_at)
+        except (RunError, ValueError):
             continue  # it cannot be read, so it is no night that ended
+        if began <= now + AHEAD:
+            last = max(last or began, began)
     if last and now - last <= timedelta(hours=hours):
         return []
     said = f"the last night that ended began at {last:%Y-%m-%d %H:%M} UTC" if last else "no night ever ended"
@@ -98,7 +106,8 @@ def stalled(root: Path, *, cluster: str, suite: str, now: datetime, hours: float
 
 
 def _ended(folder: Path) -> bool:
-    return runs.load(folder, measurements=False).ended
+    stored = runs.load(folder, measurements=False)
+    return stored.ended and stored.selected_all
 
 
 def _failures(verdicts: Iterable[Verdict]) -> list[Alert]:
@@ -198,11 +207,16 @@ def unique(found: Iterable[Alert]) -> list[Alert]:
 
 
 def since_before(found: Sequence[Alert], earlier: Sequence[Alert]) -> tuple[list[Alert], list[Alert]]:
-    """The alerts with the time since when they last, and those of the night before that have ended."""
+    """The alerts with the time since when they last, and those of the night before that have ended.
+
+    What was bad and could not be measured tonight has not ended: it lasts.
+    """
     old = {a.identity: a for a in earlier}
     lasting = [replace(a, since=old[a.identity].since) if a.identity in old else a for a in found]
-    there = {a.identity for a in found}
-    return lasting, [a for a in earlier if a.identity not in there]
+    there, blind = {a.identity for a in found}, {a.labels.get("family") for a in found if a.name == "NotMeasured"}
+    gone = [a for a in earlier if a.identity not in there]
+    unseen = [a for a in gone if a.name in SEEN and a.labels.get("family") in blind]
+    return [*lasting, *unseen], [a for a in gone if a not in unseen]
 
 
 def write(found: Sequence[Alert], folder: Path) -> Path:

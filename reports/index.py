@@ -40,7 +40,7 @@ VERSION = 4
 FOLDER = ".index"
 GRAY_SAMPLES = 10
 BAD = ("fail", "impossible", "waived")
-BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+BROKEN = (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +98,11 @@ def read(folder: Path, stamp: Sequence[int], *, whole: bool = False) -> Index | 
             if head["stamp"] != list(stamp):
                 return None
             more = [content[name] if whole else np.zeros((3, 0)) for name in ("intervals", "samples")]
-            names = _names(content["names"].tobytes())
-            return Index(head=head, medians=content["medians"], names=names, intervals=more[0], samples=more[1])
+            names, medians = _names(content["names"].tobytes()), content["medians"]
+            units = sum(s["count"] for s in head["series"])
+            if medians.shape != (2, units) or (whole and more[0].shape != (3, units)):
+                return None
+            return Index(head=head, medians=medians, names=names, intervals=more[0], samples=more[1])
     except BROKEN:
         return None
 

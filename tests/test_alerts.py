@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 import urllib.request
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
@@ -100,6 +100,29 @@ def test_the_same_trouble_is_the_same_alert_until_it_ends(history, capsys):
     assert capsys.readouterr().out.startswith("ended BelowLimit")
     (second / alerts.FILE).write_text("broken")
     assert alerts.read(second) == []
+
+
+def test_what_was_not_measured_tonight_has_not_ended(history, capsys):
+    bad, blind = write(history, 12, gpu={3: 0.4}), write(history, 13, without=("gemm.flops",))
+    for folder in (bad, blind):
+        main(["alerts", str(folder), "--history", str(history)])
+    assert "ended" not in capsys.readouterr().out
+    (still,) = (a for a in alerts.read(blind) if a.name == "BelowLimit")
+    assert still.since == runs.head(bad).started_at
+
+
+def test_a_night_of_the_future_or_of_some_checks_hides_no_stall(history):
+    when = {"cluster": "rack7", "suite": "nightly", "hours": 26}
+    last = datetime.fromisoformat(runs.head(history / "night-008").started_at)
+    newest = write(history, 99)
+    now = datetime.fromisoformat(runs.head(newest).started_at) - timedelta(days=2)
+    assert now - last > timedelta(hours=26)
+    assert [a.name for a in alerts.stalled(history, now=now, **when)] == ["NightlyStalled"]
+    now += timedelta(days=2)
+    assert alerts.stalled(history, now=now, **when) == []
+    events = newest / "events.jsonl"
+    events.write_text(events.read_text().replace('"all":true', '"all":false'))
+    assert [a.name for a in alerts.stalled(history, now=now, **when)] == ["NightlyStalled"]
 
 
 def test_a_nightly_that_stalls_is_a_page_whatever_its_folders_hold(history, capsys):

@@ -9,6 +9,7 @@ import subprocess
 import tomllib
 from datetime import date
 
+import numpy as np
 import pytest
 
 from benchmarks.measurement import Environment, Measurement, decode, encode
@@ -370,6 +371,18 @@ def test_an_index_is_believed_only_while_the_run_is_as_it_was(history):
     assert records.stat().st_size == stat.st_size
     assert index.read(folder, index.stamp_of(folder)) is None
     assert archive.read_night(folder).columns[0].min() < 0.6 * first.medians[0][:16].min()
+
+
+@pytest.mark.parametrize("part", ["head", "names", "medians"])
+def test_an_index_of_another_shape_is_made_again(history, part):
+    folder = write(history, 12)
+    made, path = index.of(folder), index.path_of(folder)
+    with np.load(path) as content:
+        columns = dict(content)
+    columns[part] = np.zeros((2, 1)) if part == "medians" else np.frombuffer(b"[1]", dtype=np.uint8)
+    np.savez(path, **columns)
+    assert index.read(folder, index.stamp_of(folder)) is None
+    assert index.of(folder).medians.tobytes() == made.medians.tobytes()
 
 
 def test_numbers_from_the_index_are_those_of_the_run(history):
