@@ -11,6 +11,8 @@ import torch
 
 from benchmarks.collectives.operations import Operation
 from benchmarks.collectives.pattern import Pattern
+from benchmarks.collectives.rounds import Sweep
+from benchmarks.collectives.run import report
 from benchmarks.collectives.spec import VARIANTS, Collective
 from benchmarks.collectives.teams import Team
 from benchmarks.hardware.spec import PERFTEST, Hardware
@@ -130,6 +132,27 @@ def test_the_titles_of_a_plan_tell_its_sweeps_apart():
     for suite in (sweeps, pinned):
         titles = [title(to_config(spec, GPUS)) for spec in suite(load("h100-sxm-ndr400"))]
         assert len(set(titles)) == len(titles)
+
+
+# -- bytes on the wire -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sent", "backend", "outcome"), [(3000, "gloo", "ok"), (100, "gloo", "error"), (0, "nccl", "ok")]
+)
+def test_calls_that_sent_less_than_any_algorithm_must_are_no_bandwidth(sent, backend, outcome):
+    """Over gloo: 10 all_reduces of 100 B on two ranks send 2 x 100 B each at least. NVLink is counted by nobody."""
+    team = Team(kind="world", index=0, ranks=(0, 1), place=0)
+    sweep = Sweep(
+        teams=[team.ranks], seconds={0: [1e-3] * 10, 1: [1e-3] * 10}, first_call_s={0: 1.0, 1: 1.0},
+        stopped={team.ranks: "most"}, sent_bytes=sent,
+    )  # fmt: skip
+    spec = Collective(sizes=(100,))
+    found = {m.metric.rpartition(".")[2]: m for m in report(spec, 100, team, sweep, backend=backend)}
+    assert {found[kind].outcome for kind in ("busbw", "latency")} == {outcome}
+    assert found["wrong_elements"].outcome == "ok"
+    if outcome == "error":
+        assert found["busbw"].reason == "100 B were sent in 10 calls that must send 2,000 B"
 
 
 # -- CUDA graphs ----------------------------------------------------------------------------------------------------

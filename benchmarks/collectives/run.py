@@ -33,6 +33,7 @@ from clusters.line_rate import bus_factor
 
 ROUND_BYTES = 4 << 20  # of buffers in one round
 ROUND_CALLS = 32
+LEAST_SENT = 0.95  # of what must travel: counters may lag a little behind
 WARM_UP = 3  # calls, at least: verified, not timed
 
 
@@ -50,7 +51,7 @@ def run(spec: Collective, world: World) -> Iterator[Measurement]:
             for playing in [found] if spec.together else [[team] for team in found]:
                 sweep = measure(spec, world, pattern, num_elements, playing)
                 for team in playing if world.is_first else ():
-                    yield from report(spec, size, team, sweep)
+                    yield from report(spec, size, team, sweep, backend=world.place.backend)
 
 
 def measure(spec: Collective, world: World, pattern: Pattern, num_elements: int, playing: list[Team]) -> Sweep:
@@ -79,8 +80,12 @@ def measure(spec: Collective, world: World, pattern: Pattern, num_elements: int,
     return sweep
 
 
-def report(spec: Collective, size: int, team: Team, sweep: Sweep) -> Iterator[Measurement]:
-    """The Measurements of one size and team, from the metrics that the spec promised."""
+def report(spec: Collective, size: int, team: Team, sweep: Sweep, *, backend: str) -> Iterator[Measurement]:
+    """The Measurements of one size and team, from the metrics that the spec promised.
+
+    Over gloo every byte passes an interface that counts it. Where fewer were sent than no algorithm can do without, the
+    calls did not do their work, whatever the clock says: that is an error, not a bandwidth.
+    """
     times, members = sweep.times(team.ranks), len(team.ranks)
     moved = spec.elements(size, members) * DTYPES[spec.dtype].itemsize
     wrong = [sweep.wrong.get(rank, 0) for rank in team.ranks]
@@ -94,17 +99,21 @@ def report(spec: Collective, size: int, team: Team, sweep: Sweep) -> Iterator[Me
         "stopped": sweep.stopped[team.ranks], "seconds": spread(times),
     }  # fmt: skip
     samples: dict[str, list[float]] = {"latency": times, "wrong_elements": [sum(wrong)]}
+    reason = ""
     if spec.op != "barrier":
         factor = away(members=members) if spec.uneven else bus_factor(spec.op, members)
         notes |= {"moved_bytes": moved, "bus_factor": factor}
         samples["busbw"] = [factor * moved / t for t in times]
         if sweep.sent_bytes is not None:
-            each = must_travel(spec.op, members=members, size=moved, uneven=spec.uneven)
-            notes["sent_bytes"] = sweep.sent_bytes
-            notes["must_travel_bytes"] = each * len(sweep.teams) * len(times)
+            must = must_travel(spec.op, members=members, size=moved, uneven=spec.uneven) * len(sweep.teams) * len(times)
+            notes |= {"sent_bytes": sweep.sent_bytes, "must_travel_bytes": must}
+            if backend == "gloo" and sweep.sent_bytes < LEAST_SENT * must:
+                reason = f"{sweep.sent_bytes:,.0f} B were sent in {len(times)} calls that must send {must:,.0f} B"
     if first := next((sweep.first_wrong[r] for r in team.ranks if r in sweep.first_wrong), None):
         notes["first_wrong"] = first
     for metric in spec.metrics(size, team.rail):
-        yield metric.measured(
-            *samples[metric.name.rpartition(".")[2]], subject=team.subject, columns=columns, notes=notes
-        )
+        kind = metric.name.rpartition(".")[2]
+        fields: dict[str, Any] = {"subject": team.subject, "columns": columns, "notes": notes}
+        if reason and kind != "wrong_elements":
+            fields |= {"outcome": "error", "reason": reason}
+        yield metric.measured(*samples[kind], **fields)
