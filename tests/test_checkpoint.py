@@ -41,7 +41,7 @@ from benchmarks.storage.filesystem import filesystem_of
 from benchmarks.storage.identity import SORTS
 from benchmarks.world import World
 from reference_model.layout import Layout
-from reference_model.shape import SHAPES
+from reference_model.shape import SHAPES, Shape
 from tests.ranks import on_ranks as on_ranks_within
 
 on_ranks = functools.partial(on_ranks_within, deadline_s=200.0)  # busy machines are slow, not wrong
@@ -353,6 +353,25 @@ def test_files_that_the_next_rank_does_not_see_are_an_error_on_all_ranks(tmp_pat
     assert {operation: len(found) for operation, found in rates.items()} == {"create": 2, "stat": 2, "unlink": 2}
     assert "No such file or directory (ENOENT); every rank must see the same folder" in said
     assert list(tmp_path.iterdir()) == []
+
+
+def test_memory_on_top_of_the_state_is_bounded_by_the_staging(tmp_path: Path):
+    shape = Shape(name="wide", layers=1, dim=1024, heads=8, kv_heads=8, ffn=64, vocab=8192)
+    threads = 2
+
+    def case(world: World) -> tuple[int, dict[str, int | None]]:
+        state = State.allocate(shape, Layout(dp=world.size), "weights", world)
+        tools, got = Tools(staging=Staging(tmp_path, threads=threads)), {}
+        for turn in range(2):  # what a first save imports and caches is not its own
+            for name, write in (("plain", write_plain), ("aligned", WRITERS["aligned"][0])):
+                saved = checkpoint_save.save(state, tmp_path / f"{name}{turn}", world, write=write, tools=tools)
+                got[name] = saved.extra_bytes
+        return sum(part.numel() for part in state.saved_parts()), got
+
+    [(size, extra)] = on_ranks(1, case)
+    assert size > 2 * threads * aligned.CHUNK, "else a copy of the state would go unseen"
+    for taken in extra.values():
+        assert taken is None or taken <= threads * aligned.CHUNK
 
 
 def test_every_layout_loads_under_every_other_and_the_data_cannot_be_compressed(tmp_path: Path):

@@ -332,7 +332,7 @@ def start(
         CHECK.format(directory=str(directory), limit_s=limit_s, writers=writers)
     )
     process = checkout.start()
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while not list(directory.glob(f"{PREFIX}*/{until}")):
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline
