@@ -30,6 +30,8 @@ from suites import places, search, searchplan
 from suites.options import Options, UsageError, seconds
 from suites.test_links import tournament
 from tests.searched_run import FILE, Notebook, measured, searched
+from tests.testbed import trials
+from tests.testbed.faults import Fault
 
 TOPOLOGY = """
 [nodes."n[0-3]"]
@@ -471,3 +473,17 @@ def test_a_rank_that_is_late_in_most_collectives_is_noted(tmp_path: Path) -> Non
     found = concluded(replace(stored, measurements=(*stored.measurements, *late)))
     assert any(note.startswith("n2 arrives late in 3 of 3 collectives") for note in found.notes["notes"])
     assert found.samples == (0.0,)
+
+
+# -- the trials' own arithmetic -------------------------------------------------------------------------------------
+
+
+def test_a_trial_is_held_against_what_was_planted() -> None:
+    up, down = (Fault(kind="slow_uplink", leaf=0, way=way, amount=0.5) for way in ("up", "down"))
+    assert trials.trunk((up,)) == {"uplink uplink leaf0 to leaf1"}
+    assert trials.trunk((down,)) == {"uplink uplink leaf1 to leaf0"}
+    assert trials.sides((Fault(kind="slow_receive", host=3), Fault(kind="loss", host=5, way="transmit"))) == {
+        "nic node3 rail 0 receive", "loss node5 rail 0 transmit",
+    }  # fmt: skip
+    rows = [{"case": "clean", "trial": i, "right": i > 0, "seconds": 4.0} for i in range(3)]
+    assert "2 of 3" in trials.table(rows) and "loss" not in trials.table(rows)

@@ -297,6 +297,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m tests.testbed.trials", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("--trials", type=int, default=10, help="of each kind; twice as many of a slow link and of none")
+    parser.add_argument("--first", type=int, default=0, help="begin with this number: two shells share a table (0)")
     parser.add_argument("--only", default="", help="kinds by the beginning of their names, with commas between")
     parser.add_argument("--results", type=Path, default=Path("trials.jsonl"), help="read and appended to")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no trial begins after so long")
@@ -310,7 +311,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cases = [name for name in CASES if not wanted or any(name.startswith(w) for w in wanted)]
     todo = [
         (name, number)
-        for number in range(2 * asked.trials)
+        for number in range(asked.first, 2 * asked.trials)
         for name in cases
         if number < asked.trials * (2 if name in TWENTY else 1) and not asked.table and (name, number) not in done
     ]
