@@ -63,7 +63,7 @@ def load(path: Path) -> tuple[KnownBad, ...]:
             raise KnownBadError(f"{path} [{node}]: unknown {', '.join(sorted(unknown))}; there are {', '.join(FIELDS)}")
         if missing := [name for name in FIELDS[:3] if not table.get(name)]:
             raise KnownBadError(f"{path} [{node}]: {', '.join(missing)} missing: nobody would ever look at it again")
-        if not isinstance(table["expires"], date):
+        if type(table["expires"]) is not date:  # a time of day is a date to Python, and compares with none
             raise KnownBadError(f"{path} [{node}] expires: a date without quotes, such as 2026-12-24")
         found.append(KnownBad(node=node, **table))
     return tuple(found)

@@ -189,19 +189,29 @@ class Campaign:
         try:
             if broken:
                 self.folder.event("checks", failed=list(broken))
-            if self.measured:
+            self.folder.sync()
+            if self.measured and not self.folder.full:
                 self.folder.event("ended")
         except RunFolderError as error:
             self.trouble = str(error)
         self.folder.close()
+        self.trouble = self.trouble or self.folder.full
         try:
-            self._final = self.stored()
+            self._final = self._read_back()
             page.write(self._final, self.verdicts_once())
             index.write(self._final, index.stamp_of(self.folder.path), self.verdicts_once())
         except OSError as error:
             self.trouble = self.trouble or f"cannot write the page: {error}"
-        self.held.release()
-        self.lock.release()
+        finally:
+            self.held.release()
+            self.lock.release()
+
+    def _read_back(self) -> runs.StoredRun:
+        """The run as it lies on the disk; judged again where that is not what was kept of it meanwhile."""
+        kept, found = self.stored(), runs.load(self.folder.path)
+        if found.measurements != kept.measurements:
+            self._verdicts = None
+        return found
 
     @property
     def timeouts(self) -> list[str]:
@@ -213,7 +223,8 @@ class Campaign:
     @property
     def outcome(self) -> str:
         """ACCEPTED, CONDITIONAL, INCOMPLETE or REJECTED, of the run folder as it is."""
-        return self.stored().outcome(self.verdicts_once())
+        found = self.stored().outcome(self.verdicts_once())
+        return "INCOMPLETE" if self.folder.full and found != "REJECTED" else found
 
     def _write_beginning(self, made: Prepared, selected: Sequence[str]) -> None:
         """What this session goes on with, on which nodes, by what time-outs, against what, and what it leaves out."""

@@ -200,9 +200,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         broken = session.config.stash[BROKEN]
         campaign.close(broken)
         if path := session.config.option.drain_file:
-            drainfile.write(campaign.stored(), Path(path))
+            drainfile.write(campaign.stored(), campaign.stored().view(Path(path)))
         if xml := session.config.stash.get(JUNIT, None):
-            junit.write(campaign.stored(), campaign.verdicts_once(), Path(xml))
+            junit.write(campaign.stored(), campaign.verdicts_once(), campaign.stored().view(Path(xml)))
         outcome = campaign.outcome
     except Exception:  # noqa: BLE001 - a crash of ours is never an acceptance, nor a rejection
         traceback.print_exc(file=_terminal(session.config))

@@ -32,7 +32,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.full = ""  # why nothing more can be written, once that is so
+        self.full = ""  # why not everything is written, once that is so
         self._files: dict[str, IO[str]] = {}
         self._reserve = path / ".reserve"
 
@@ -81,10 +81,15 @@ class RunFolder:
         self._append("events", encode(Event(kind=kind, at=now(), detail=detail)))
 
     def sync(self) -> None:
-        """Make everything appended so far durable."""
-        for file in self._files.values():
-            with contextlib.suppress(OSError):
+        """Make everything appended so far durable; where that fails, `full` says so.
+
+        Some file systems say only now that a line never reached the disk (a quota, a server that is full).
+        """
+        for name, file in self._files.items():
+            try:
                 os.fsync(file.fileno())
+            except OSError as error:
+                self.full = f"{self.path / name}.jsonl is not durable: {error.strerror}"
 
     def close(self) -> None:
         """Sync and close; the reserve is given back."""

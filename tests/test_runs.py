@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from datetime import date
+from types import SimpleNamespace
 
 import pytest
 
 from benchmarks.measurement import Config, Environment, Event, Expected, Measurement, Run, Subject, encode
 from reports.runs import RunError, load
+from suites.campaign import Campaign
+from suites.options import Options
+from suites.runfolder import RunFolder
 
 TODAY = date(2026, 12, 1)
 CLUSTER = """
@@ -186,3 +192,42 @@ def test_a_growing_run_is_read_from_where_it_was_left(tmp_path):
     assert len(load(folder, kept=kept).measurements) == 3
     file.write_bytes(line)  # cut back
     assert load(folder, kept=kept).measurements == (GOOD,)
+
+
+def closing(folder) -> Campaign:
+    """A campaign that has measured everything and is about to close its run."""
+    events = (folder / "events.jsonl").read_text().splitlines(keepends=True)
+    (folder / "events.jsonl").write_text("".join(line for line in events if '"ended"' not in line))
+    nobody = SimpleNamespace(release=lambda: None)
+    return Campaign(
+        options=Options(cluster="c"), plan=None, folder=RunFolder(folder), lock=nobody, held=nobody, pending=(),
+        measured=True,
+    )  # fmt: skip
+
+
+def test_a_run_that_never_reached_the_disk_is_not_accepted(tmp_path, monkeypatch):
+    campaign = closing(write(tmp_path / "run"))
+    campaign.close(())
+    assert campaign.outcome == load(tmp_path / "run").outcome(campaign.verdicts_once()) == "ACCEPTED"
+    campaign = closing(write(tmp_path / "lost"))
+    campaign.folder.event("batch")
+
+    def full(_: int) -> None:
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    monkeypatch.setattr(os, "fsync", full)
+    campaign.close(())
+    assert campaign.outcome == "INCOMPLETE" and not load(tmp_path / "lost").ended
+    assert campaign.trouble.endswith("events.jsonl is not durable: Disk quota exceeded")
+
+
+def test_what_a_campaign_remembers_is_not_believed_over_its_run_folder(tmp_path):
+    campaign = closing(write(tmp_path / "run"))
+    assert [v.status for v in campaign.verdicts_once()] == ["pass"]
+    file = tmp_path / "run" / "measurements.jsonl"
+    size = file.stat().st_size
+    file.write_text(file.read_text().replace("2000000000.0", "0200000000.0").replace("2100000000.0", "0210000000.0"))
+    file.write_text(file.read_text().replace("0200000000.0", "200000000.00").replace("0210000000.0", "210000000.00"))
+    assert file.stat().st_size == size
+    campaign.close(())
+    assert campaign.outcome == "REJECTED"

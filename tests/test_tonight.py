@@ -108,6 +108,7 @@ def test_an_expired_entry_excuses_nothing_and_is_not_forgotten():
         ("n17 = 1", "write a table"),
         ("[n17]\nowner = 'o'\nticket = 't'", "expires missing"),
         ("[n17]\nowner = 'o'\nticket = 't'\nexpires = '2026-12-24'", "a date without quotes"),
+        ("[n17]\nowner = 'o'\nticket = 't'\nexpires = 2026-12-24T08:00:00", "a date without quotes"),
         (ENTRY + "why = 'x'", "unknown why"),
         ("[n17", "bad.toml"),
     ],
