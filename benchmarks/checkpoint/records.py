@@ -17,7 +17,7 @@ from benchmarks.checkpoint import sustained
 from benchmarks.checkpoint.place import Directory
 from benchmarks.checkpoint.save import Loaded, Saved
 from benchmarks.checkpoint.scaling import Rates, network_ceiling, projected
-from benchmarks.checkpoint.spec import ASYNC, PROVEN, RAW, Checkpoint
+from benchmarks.checkpoint.spec import ASYNC, METRICS, PROVEN, RAW, STALL, Checkpoint
 from benchmarks.measurement import Measurement
 from benchmarks.storage.cold import COLD
 from benchmarks.world import World
@@ -81,28 +81,34 @@ def _whole(spec: Checkpoint, world: World, results: Results, place: dict[str, An
 def _projected(spec: Checkpoint, world: World, results: Results, place: dict[str, Any]) -> Iterator[Measurement]:
     """What each doubling of nodes reached, what the whole job's ranks would, and what loads of a part can prove."""
     for writer, by_nodes in results.scaling.items():
-        for nodes, rates in by_nodes.items():
-            yield spec.scaling(writer, nodes, world.place).measured(*rates, subject=world.all(), notes=place)
+        for number, samples in by_nodes.items():
+            yield spec.scaling(writer, number, world.place).measured(*samples, subject=world.all(), notes=place)
     whole, there = spec.layout_at(world.place).ranks, world.place
-    nodes = -(-whole // there.ranks_per_node)
-    told = f"PROJECTED from {', '.join(map(str, results.scaling[RAW]))} to {nodes} nodes, {whole} ranks"
+    nodes, size = -(-whole // there.ranks_per_node), spec.whole_bytes(there)
+    told = f"PROJECTED from {', '.join(map(str, results.scaling.get(RAW, ())))} to {nodes} nodes, {whole} ranks"
     notes = {**place, "projected": told}
-    ceilings = [network_ceiling(spec, nodes)] * spec.repetitions
-    for writer, by_nodes in results.scaling.items():
-        metric = spec.projected("raw.bandwidth" if writer == RAW else "save.time", writer.replace(RAW, ""), there)
+    ceilings, missing = [network_ceiling(spec, nodes)] * spec.repetitions, "there is no projection of it"
+    for writer in (RAW, *spec.writers):
+        names = ("raw.bandwidth",) if writer == RAW else tuple(m for m in METRICS if m not in PROVEN)
+        rates: list[float] = []
         try:
-            rates = projected(by_nodes, nodes=nodes, ceilings=ceilings)
+            if writer in results.scaling:
+                rates = projected(results.scaling[writer], nodes=nodes, ceilings=ceilings)
         except ProjectionError as error:
-            yield metric.measured(subject=world.all(), outcome="error", reason=f"cannot be projected: {error}")
-            continue
-        if writer == RAW:
-            ceilings = rates  # nobody saves faster than plain writes
-            yield metric.measured(*rates, subject=world.all(), notes=notes)
-        else:
-            seconds = [spec.whole_bytes(there) / rate for rate in rates]
-            yield metric.measured(*seconds, subject=world.all(), notes=notes)
-    for writer in spec.writers:
-        yield from (m for m in _of_loads(spec, world, writer, results.loads[writer], place) if _proves(m))
+            missing = f"cannot be projected: {error}"
+        ceilings = rates if writer == RAW and rates else ceilings  # nobody saves faster than plain writes
+        known = {"raw.bandwidth": rates, "save.bandwidth": rates, "save.time": [size / rate for rate in rates]}
+        for name in names:
+            if name == STALL and writer not in ASYNC:
+                continue
+            metric = spec.projected(name, writer.replace(RAW, ""), there)
+            if known.get(name):
+                yield metric.measured(*known[name], subject=world.all(), notes=notes)
+            else:
+                reason = f"{missing}; {EVERYBODY}"
+                yield metric.measured(subject=world.all(), outcome="error", reason=reason, notes=place)
+        if writer != RAW:
+            yield from (m for m in _of_loads(spec, world, writer, results.loads[writer], place) if _proves(m))
 
 
 def _proves(m: Measurement) -> bool:

@@ -105,9 +105,13 @@ class Checkpoint:
     def _emits_projected(self, place: Place) -> list[Metric]:
         measured = [RAW, *(writer for writer in self.writers if writer not in ASYNC)]
         steps = [self.scaling(writer, nodes, place) for writer in measured for nodes in doublings(place.nodes)]
-        times = [self.projected("save.time", writer, place) for writer in measured[1:]]
-        loads = [self.metric(name, writer, place) for writer in self.writers for name in PROVEN]
-        return [*steps, self.projected("raw.bandwidth", "", place), *times, *loads]
+        found = [
+            self.metric(name, writer, place) if name in PROVEN else self.projected(name, writer, place)
+            for writer in self.writers
+            for name in METRICS
+            if name != STALL or writer in ASYNC
+        ]
+        return [*steps, self.projected("raw.bandwidth", "", place), *found]
 
     def sustained(self, name: str, place: Place) -> Metric:
         """One of SUSTAINED, of plain saves in a row."""
