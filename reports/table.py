@@ -52,6 +52,8 @@ def _blame(found: dict[str, Any], width: int) -> str:
     said = [f"to blame: {s['title']}\n{_wrapped(s['evidence'], width)}" for s in found.get("suspects", ())]
     if found.get("common_cause"):
         said.append(f"no single culprit: {found['common_cause']}")
+    if found.get("judged") is False:
+        said.append(f"not judged: {'; '.join(found['notes'])}")
     if found.get("cleared"):
         said.append(f"cleared by a re-test: {', '.join(found['cleared'])}")
     return "\n\n".join(said)

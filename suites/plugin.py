@@ -239,6 +239,8 @@ def _of_run(option: Any) -> tuple[str, str]:
 
 def _options(config: pytest.Config) -> Options:
     o = config.option
+    if o.drain_file and not Path(o.drain_file).resolve().parent.is_dir():
+        raise pytest.UsageError(f"--drain-file {o.drain_file}: there is no such folder to write it to")
     try:
         return Options(
             cluster=o.cluster, suite=o.suite, runs=Path(o.run_dir), resume=o.resume, retest=o.retest,

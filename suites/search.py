@@ -92,7 +92,7 @@ def conclude(stored: StoredRun, attempts: Mapping[str, int], cluster: Cluster) -
     }
     fields = {"config": found.config, "attempt": attempts[found.config], "notes": said, "started_at": now()}
     number = len(accused) + bool(found.findings.common_cause)
-    why = found.unsettled
+    why = found.unsettled or _nameless(found, stored)
     if slow.to_repeat:
         why = why or "a device looked slow, and its GEMM was not repeated on all ranks"
     if why:
@@ -100,6 +100,13 @@ def conclude(stored: StoredRun, attempts: Mapping[str, int], cluster: Cluster) -
     if why and not number:
         return SUSPECTS.measured(outcome="error", reason=why, **fields)
     return SUSPECTS.measured(number, **fields)
+
+
+def _nameless(found: Culprits, stored: StoredRun) -> str:
+    """Why some ranks were not searched at all: hosts of one name are one; "" where every rank has its node."""
+    _, place = from_config(next(c for c in stored.run.configs if c.id == found.config))
+    lost = sorted(set(range(place.ranks)) - set(seats_of(stored)))
+    return f"no node of its own for rank {', '.join(map(str, lost[:8]))}: do two hosts share a name?" if lost else ""
 
 
 def _power(found: Culprits, stored: StoredRun, cluster: Cluster) -> str:

@@ -179,6 +179,13 @@ def test_of_two_nodes_neither_is_called_healthy(tmp_path: Path) -> None:
     assert told(searched(tmp_path, nodes=1, rails=2)) == {}
 
 
+def test_hosts_that_share_a_name_are_an_error_not_a_pass(tmp_path: Path) -> None:
+    stored = searched(tmp_path)
+    *others, last = stored.environments
+    found = concluded(replace(stored, environments=(*others, replace(last, node="n0"))))
+    assert found.outcome == "error" and "share a name" in found.reason and found.notes["judged"] is False
+
+
 def test_a_rail_that_is_slow_on_every_node_is_retested_on_some_and_accused(tmp_path: Path) -> None:
     def rail(_a: int, _b: int, rail: int) -> float:
         return 0.8 if rail == 1 else 1.0
