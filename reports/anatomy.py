@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.measurement import Expected, Measurement
-from reports import charts, spans
+from reports import charts, spans, stepnotes
 from reports.drawing import Line, Panel
 from reports.quantities import param, quantity, share
 from reports.runs import StoredRun
@@ -46,6 +46,10 @@ def anatomies(stored: StoredRun) -> Mapping[str, Anatomy]:
     steps = [(e, m) for e, m in latest.values() if e.metric == "training.step.time"]
     if steps:
         _steps(found["training"], steps, {e.config: m for e, m in latest.values() if e.metric == "training.bubble"})
+        for e, _ in steps:
+            beside = {other.metric: m for other, m in latest.values() if other.config == e.config}
+            if (table := stepnotes.panel(_words(e), beside)) is not None:
+                found["training"].panels.append(table)
     saves = [(e, m) for e, m in latest.values() if e.metric in ("checkpoint.save.time", "checkpoint.load.time")]
     if saves:
         _saves(found["checkpoint"], saves)

@@ -112,7 +112,7 @@ class Account:
         executed = model + job.tokens * recomputed_flops(job)
         notes: dict[str, Any] = {
             "model, causal": model, "model, full attention": full, "executed, causal": executed,
-            "share of this run's own products": model / step / ranks / self.figures.machine.flops,
+            "share of own products": model / step / ranks / self.figures.machine.flops,
         }  # fmt: skip
         peak, source = self.peak()
         if not peak:
