@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from benchmarks.measurement import Config
 from benchmarks.spec import Place
 
-WIDTH = 44
+WIDTH = 48
 
 
 @dataclass(kw_only=True)
@@ -55,6 +55,7 @@ def title(config: Config) -> str:
     words = [
         str(config.spec[key]) for key in ("op", "dtype", "group", "variant", "tool", "model") if config.spec.get(key)
     ]
+    words += [key.replace("_", " ") for key in ("in_place", "uneven", "deferred", "graph") if config.spec.get(key)]
     if config.spec.get("together") is False:
         words.append("in turn")
     return " ".join([config.benchmark, *words])

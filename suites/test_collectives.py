@@ -16,14 +16,20 @@ from suites.needs import needs
 
 CORE = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")
 GPU_SIZES = (8, 1 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20, 1 << 30, 8 << 30)
+OTHER_WAYS = (("all_gather", "in_place"), ("reduce_scatter", "in_place"), ("all_reduce", "deferred"))
 PINNED = (("all_reduce", "ring"), ("all_gather", "ring"), ("all_reduce", "tree"))
 SLOWEST = 1e9  # B/s: a collective slower than this runs into its time-out
 
 
 def sweeps(cluster: Cluster) -> list[Collective]:
-    """One sweep per operation over all ranks; between nodes also within every node, and along every rail."""
+    """One sweep per operation over all ranks; between nodes also within every node, and along every rail.
+
+    On GPUs also the other way to call what has two: in place, and started first, then waited for.
+    """
     large = cluster.nodes > 1 or cluster.gpu is not None
     found = [sweep(cluster, op=op) for op in (OPS if large else CORE)]
+    if cluster.gpu is not None:
+        found += [sweep(cluster, op=op, way=way) for op, way in OTHER_WAYS]
     if cluster.nodes > 1 and ranks_per_node(cluster) > 1:
         found += [sweep(cluster, op=op, group="node") for op in CORE]
         for op in ("all_reduce", "send_recv"):
@@ -31,10 +37,13 @@ def sweeps(cluster: Cluster) -> list[Collective]:
     return found
 
 
-def sweep(cluster: Cluster, *, op: str, group: str = "world", together: bool = True, variant: str = "") -> Collective:
+def sweep(
+    cluster: Cluster, *, op: str, group: str = "world", together: bool = True, variant: str = "", way: str = ""
+) -> Collective:
     """One sweep, with what the cluster file sets, else the default; groups and variants at the two largest sizes."""
     default = {"sizes": GPU_SIZES, "dtype": "bf16", "budget_s": 1.0} if cluster.gpu else {}
     chosen: dict[str, Any] = {"op": op, "group": group, "together": together, "variant": variant}
+    chosen |= {way: True} if way else {}
     for field in dataclasses.fields(Collective):
         if field.name not in chosen:
             chosen[field.name] = cluster.setting("collectives", field.name, default.get(field.name, field.default))
