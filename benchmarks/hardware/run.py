@@ -42,5 +42,5 @@ def lacking(spec: Hardware, world: World) -> str:
     nodes = {node: what for node, what in zip(world.nodes, told, strict=True) if what}
     if not nodes:
         return ""
-    named = ", ".join(list(nodes)[:NAMED]) + (f" and {len(nodes) - NAMED} more nodes" if len(nodes) > NAMED else "")
+    named = ", ".join(list(nodes)[:NAMED]) + (f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else "")
     return f"{named}: {next(iter(nodes.values()))}"
