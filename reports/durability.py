@@ -103,10 +103,20 @@ def _scale(stored: StoredRun, saves: Saves) -> Panel | None:
     rates.sort(key=lambda row: row[1])
     told = "; ".join(f"{name} {quantity(rate, 'B/s')}" for name, rate, _ in rates)
     label = "PROJECTED · " if saves.projected else ""
-    detail = f"{label}{saves.size:,} bytes = {saves.size / 1e9:.4g} GB = {saves.size / 2**30:.4g} GiB · logarithmic"
+    detail = f"{label}{both(saves.size)} · logarithmic"
     if not within:
         detail += " · the cluster file limits no time to save in"
     return Panel(title="what saving needs and gets", detail=detail, chart=_bars(rates, what=told), wide=True)
+
+
+def both(size: int) -> str:
+    """Bytes, decimal and binary.
+
+    >>> both(58_772_744)
+    '58,772,744 bytes = 58.77 MB = 56.05 MiB'
+    """
+    decimal, binary = ((1e9, "GB"), (2**30, "GiB")) if size >= 1e9 else ((1e6, "MB"), (2**20, "MiB"))
+    return f"{size:,} bytes = {size / decimal[0]:.4g} {decimal[1]} = {size / binary[0]:.4g} {binary[1]}"
 
 
 def _bars(rates: Sequence[tuple[str, float, str]], *, what: str) -> Markup:

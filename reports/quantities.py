@@ -128,14 +128,21 @@ def duration(seconds: float) -> str:
     return f"{int(seconds) // 3600} h {int(seconds) % 3600 // 60:02d} min"
 
 
+SIZES = {"file_bytes": "files of", "window": "windows of"}  # params that are bytes too
+
+
 def param(name: str, value: object) -> str:
     """One param as a table shows it: sizes scaled, everything else as it is.
 
-    >>> param("bytes", 1 << 20), param("dtype", "bf16")
-    ('1 MiB', 'bf16')
+    >>> param("bytes", 1 << 20), param("dtype", "bf16"), param("window", 32768)
+    ('1 MiB', 'bf16', 'windows of 32 KiB')
     """
     if name == "bytes" and isinstance(value, int | float):
         return size(int(value))
+    if name in SIZES and isinstance(value, int | float):
+        return f"{SIZES[name]} {size(int(value))}"
+    if name == "projected":
+        return "PROJECTED"
     if name in ("bytes", "dtype", "op", "group", "layout", "contents", "model"):
         return str(value)
     return f"{name} {value}"

@@ -100,7 +100,7 @@ def test_a_part_of_it_is_called_projected(tmp_path: Path):
     text = page.page(stored, stored.verdicts(today=date(2026, 12, 1)))
     assert "PROJECTED: " in text
     assert "never passes one" in text
-    rows = [row for row in text.split("<tr>")[1:] if "raw.bandwidth" in row and "projected" in row]
+    rows = [row for row in text.split("<tr>")[1:] if "raw.bandwidth" in row and "PROJECTED" in row]
     assert rows
     assert not [row for row in rows if "passed" in row]
 
