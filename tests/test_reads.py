@@ -59,6 +59,16 @@ def test_at_random_nothing_is_read_twice_by_a_rank_and_turns_differ():
     assert {p.name for p in first} == {"tokens-large-0-0.bin", "tokens-large-1-0.bin"}
 
 
+@pytest.mark.parametrize("files", ["large", "small"])
+@pytest.mark.parametrize("num_ranks", [1, 3, 8])
+def test_at_random_no_rank_reads_what_another_left_in_memory(files: str, num_ranks: int):
+    many = dataclasses.replace(SMALL, random_reads=1000)  # more than there are windows
+    nodes = ("a",) * num_ranks
+    read = [(p.name, p.offset) for r in range(num_ranks) for p in at_random(many, files, world_of(r, nodes), 1)]
+    count, size = SMALL.shape(files)
+    assert len(set(read)) == len(read) == num_ranks * count * (size // SMALL.window_bytes)
+
+
 def test_words_follow_from_name_and_place_alone():
     whole = words("f", 0, 4096)
     assert torch.equal(words("f", 1024, 512), whole[128:192])

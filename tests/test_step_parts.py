@@ -23,7 +23,7 @@ from reference_model.job import Job
 from reference_model.layout import Layout
 from reference_model.memory import block_activations, kept_activations
 from reference_model.model import Transformer
-from reference_model.packed import pack
+from reference_model.packed import PackedTokens, pack
 from reference_model.shape import SHAPES, Shape
 
 NARROW = Shape(name="narrow", layers=2, dim=192, heads=8, kv_heads=8, ffn=256, vocab=64)
@@ -316,6 +316,21 @@ class TestRefusedByRanks:
         with pytest.raises(ValueError, match="rank 1 on n2: token file"):
             refuse_what_cannot_be_read_or_multiplied(this, self.world(said=("token file x",)))
         refuse_what_cannot_be_read_or_multiplied(this, self.world())
+
+    def test_a_token_file_that_is_another_one_on_some_node(self, tmp_path):
+        (tmp_path / "n1").mkdir()
+        prints = []
+        for path, count in ((tmp_path / "t", 2000), (tmp_path / "n1" / "t", 2000), (tmp_path / "n1" / "u", 2001)):
+            pack(path, [torch.arange(count) % 1999], vocab=2048)
+            tokens = PackedTokens.open(str(path), vocab=2048, sequence=64, batch=1)
+            prints.append(tokens.fingerprint())
+            tokens.close()
+        assert prints[0] == prints[1] != prints[2]
+        world = self.world()
+        world.gather = lambda value: [prints[2] if value == prints[0] else "", value]
+        this = job("dp2", shape=SHAPES["tiny"], sequence=64, data=str(tmp_path / "t"))
+        with pytest.raises(ValueError, match=r"rank 1 on n2: token file .* is another one there than on n1"):
+            refuse_what_cannot_be_read_or_multiplied(this, world)
 
     def test_a_gpu_without_float8(self, monkeypatch):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))

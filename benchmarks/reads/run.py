@@ -3,8 +3,9 @@
     torchrun --nproc-per-node=8 -m benchmarks reads --directory /scratch/me --large-bytes 4294967296
 
 In order, each rank reads every byte of another rank's files. At random, each reads windows anywhere in all files, as a
-shuffling data loader does. Every word is checked, outside the clock. Reads go through the page cache, as loaders' do,
-from files that were evicted everywhere; where it cannot be proven that they were cold, a rate is an error.
+shuffling data loader does, and no two the same. Every word is checked, outside the clock. Reads go through the page
+cache, as loaders' do, from files that were evicted everywhere; where it cannot be proven that they were cold, a rate is
+an error.
 """
 
 from __future__ import annotations
@@ -100,14 +101,17 @@ def sequential(spec: Reads, files: str, world: World) -> list[Piece]:
 
 
 def at_random(spec: Reads, files: str, world: World, repetition: int) -> list[Piece]:
-    """Windows at places that differ by rank and repetition, in files of all ranks; no window of a rank twice."""
+    """Windows at places that differ by rank and repetition, in files of all ranks; none is read by anybody twice.
+
+    What a second rank of the node reads again comes from memory: rank r of n has every n-th window, from r on.
+    """
     count, size = spec.shape(files)
     per_file = size // spec.window_bytes
-    places = world.size * count * per_file
-    chosen = random.Random(f"{files} {world.rank} {repetition}").sample(range(places), min(spec.random_reads, places))
+    own = count * per_file
+    chosen = random.Random(f"{files} {world.rank} {repetition}").sample(range(own), min(spec.random_reads, own))
     found = []
-    for place in chosen:
-        file, window = divmod(place, per_file)
+    for number in chosen:
+        file, window = divmod(number * world.size + (world.rank + repetition) % world.size, per_file)
         owner, index = divmod(file, count)
         offset = window * spec.window_bytes
         found.append(Piece(name=file_name(files, owner, index), offset=offset, length=spec.window_bytes))
@@ -135,7 +139,7 @@ def _measure(spec: Reads, files: str, folder: Path, sort: str, world: World) -> 
 
 
 def _touched(of_ranks: list[list[Piece]]) -> int:
-    """Bytes that must come from the device at least: what several ranks read is there after the first."""
+    """Bytes that must come from the device: those of different pieces."""
     return sum({(p.name, p.offset): p.length for pieces in of_ranks for p in pieces}.values())
 
 
@@ -179,7 +183,7 @@ def _measurements(
 ) -> Iterator[Measurement]:
     turns = [turn for of_order in results.turns.values() for turn in of_order]
     coldest = min(turns, key=lambda turn: turn.share)
-    reads = world.size * spec.random_reads
+    reads = results.bytes_read["random"] // spec.window_bytes
     for order, of_order in results.turns.items():
         size = results.bytes_read[order]
         of_ranks = zip(*(turn.rank_seconds for turn in of_order), strict=True)

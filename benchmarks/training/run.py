@@ -64,14 +64,18 @@ def refuse_what_cannot_fit(job: Job, world: World) -> None:
 
 
 def refuse_what_cannot_be_read_or_multiplied(job: Job, world: World) -> None:
-    """Raise ValueError, on every rank alike, where one of them has no float8, or cannot read the token file."""
-    reason = why_not(world.device) if job.fp8 else ""
+    """Raise ValueError, on every rank alike, where one has no float8, or cannot read the same token file as others."""
+    reason, print_of_file = why_not(world.device) if job.fp8 else "", ""
     if job.data and not reason:
         try:
             tokens = PackedTokens.open(job.data, vocab=job.shape.vocab, sequence=job.sequence, batch=job.batch)
+            print_of_file = tokens.fingerprint()
             tokens.close()
         except ValueError as error:
             reason = str(error)
+    prints = world.gather(print_of_file)
+    if not reason and print_of_file != prints[0]:
+        reason = f"token file {job.data} is another one there than on {world.nodes[0]}: copy it again"
     if bad := [(rank, said) for rank, said in enumerate(world.gather(reason)) if said]:
         raise ValueError(f"rank {bad[0][0]} on {world.nodes[bad[0][0]]}: {bad[0][1]}")
 
