@@ -43,6 +43,12 @@ def test_what_nothing_counts_is_unknown_and_contradicts_nothing(tmp_path: Path):
     assert total([Given(written_bytes=1), None]) is total([]) is None
 
 
+def test_a_disk_that_is_told_not_to_count_contradicts_nothing(tmp_path: Path):
+    root = system(tmp_path, sectors=100, flushes=7)
+    (root / "sys/devices/vda/queue/iostats").write_text("0\n")
+    assert given(LOCAL, root) is None
+
+
 def test_lustre_clients_are_summed(tmp_path: Path):
     for index, size in enumerate((1000, 234)):
         stats = tmp_path / f"proc/fs/lustre/osc/scratch-OST000{index}-osc-ffff/stats"

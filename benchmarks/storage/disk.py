@@ -38,7 +38,7 @@ def given(found: FileSystem, root: Path = Path("/")) -> Given | None:
         return _lustre(root)
     disk = _disk(found, root)
     words = _text(disk / "stat").split() if disk else []
-    if disk is None or len(words) <= WRITTEN:
+    if disk is None or len(words) <= WRITTEN or _text(disk / "queue" / "iostats").strip() == "0":
         return None
     flushes = int(words[FLUSHES]) if len(words) > FLUSHES else 0
     counts = flushes > 0 and _text(disk / "queue" / "write_cache").strip() == "write back"
