@@ -90,9 +90,13 @@ def disturbed(again: Night, control: str, before: Sequence[Night]) -> str:
     return ""
 
 
+def _say(line: str) -> None:
+    print(line, flush=True)  # whoever reads a log sees it before the half hour, not after it
+
+
 def confirm(
     stored: StoredRun, root: Path, measure: Measure, *,
-    say: Callable[[str], None] = print, wait: Callable[[float], None] = time.sleep, apart_s: float | None = None,
+    say: Callable[[str], None] = _say, wait: Callable[[float], None] = time.sleep, apart_s: float | None = None,
 ) -> Report:  # fmt: skip
     """Measure until two undisturbed occasions have settled every suspect, or TRIES were not enough."""
     verdicts = stored.verdicts(today=date.today())
@@ -110,7 +114,10 @@ def confirm(
         control = retry.control or "none, as every check is suspect"
         say(f"{len(suspects)} suspect: {', '.join(retry.tests)}; control: {control}")
         shared = not retry.control or any(not alarm.node for alarm in suspects)
-        wait((APART_S if shared else 0.0) if apart_s is None else apart_s)
+        pause = (APART_S if shared else 0.0) if apart_s is None else apart_s
+        if pause:
+            say(f"in {pause / 60:g} minutes, as what disturbs all nodes must pass first (--apart 0: at once)")
+        wait(pause)
         again = measure(retry, folder)
         why = disturbed(read_night(again), retry.control, before)
         say(f"occasion {k + 1}: {again.name}: {f'disturbed, does not count: {why}' if why else 'undisturbed'}")
