@@ -155,9 +155,10 @@ class _Judging:
         latest, earlier = attempts[-1], attempts[:-1]
         if latest.problem:
             return [self._plain(e, *latest.problem, history=self._history(e, limits, earlier))]
-        if e.params.get(PROJECTED) and not limits:
-            return [self._plain(e, "missing", f"PROJECTED, and {PASSES_NOTHING}")]
-        return [self._limited(e, limit, latest, earlier) for limit in limits]
+        found = [self._limited(e, limit, latest, earlier) for limit in limits]
+        if e.params.get(PROJECTED) and not any(map(_counts, found)):
+            found.append(self._plain(e, "missing", f"PROJECTED, and {PASSES_NOTHING}"))
+        return found
 
     def idle_limits(self) -> list[Verdict]:
         """A verdict on each limit whose metric is expected while its `where` meets none of its params."""
@@ -305,6 +306,11 @@ class _Judging:
             kept = {k: worst[k] for k in ("status", "reason", "subject", "value") if k in worst}
             history.append({"attempt": attempt.number, **kept})
         return history
+
+
+def _counts(v: Verdict) -> bool:
+    """Whether a verdict alone keeps a run from being accepted."""
+    return v.status in UNSOUND or (v.mandatory and v.status in ("fail", "noisy"))
 
 
 def _of_limit(limit: Limit) -> dict[str, Any]:

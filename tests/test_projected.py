@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 
-from clusters.limits import Waiver
+from clusters.limits import Limit, Waiver
 from reports.judge import outcome
 from tests.judging import expect, limit, measured, only, verdicts
 
@@ -35,6 +35,22 @@ def test_without_a_limit_or_with_a_waiver_it_is_missing_too():
     for found in (unjudged, waived):
         assert only(found).status == "missing"
         assert "never passes one" in only(found).reason
+
+
+@pytest.mark.parametrize(
+    "only_limit",
+    [
+        limit("wish", metric="checkpoint.save.time", unit="s", ceiling=30.0, mandatory=False),
+        limit("before", metric="checkpoint.save.time", unit="1", ceiling=1.1, of="baseline"),
+        limit("alike", metric="checkpoint.save.time", unit="1", ceiling=2.0, of="peers"),
+    ],
+)
+def test_a_limit_that_decides_nothing_does_not_settle_it(only_limit: Limit):
+    good = expect()
+    found = verdicts(
+        [SAVE, good], [measured(SAVE, 60.0, 61.0, 62.0), measured(good, 9.0, 9.1, 9.2)], [only_limit, limit(floor=8.0)]
+    )
+    assert outcome(found, selected_all=True, ended=True) == "INCOMPLETE"
 
 
 def test_what_was_measured_is_judged_as_ever():
