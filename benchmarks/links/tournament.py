@@ -1,8 +1,7 @@
 """Who meets whom when: every pair once, in as few rounds as there can be.
 
-The circle method: one rank stays, the others move one seat further each round. With an odd number the
-empty seat is a bye, so nobody is left out. The pairs of a round are disjoint: they measure at the same time
-without sharing an end (they may share the fabric between, which the k-flow sweep looks at on purpose).
+With an odd number one rank rests in every round, so nobody is left out. The pairs of a round are disjoint: they measure
+at the same time without sharing an end (they may share the fabric between, which the k-flow sweep looks at on purpose).
 
 >>> tournament(4, seed=None)
 [[(0, 3), (1, 2)], [(0, 2), (1, 3)], [(0, 1), (2, 3)]]
@@ -10,28 +9,20 @@ without sharing an end (they may share the fabric between, which the k-flow swee
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Sequence
+
+from benchmarks.links import meetings
 
 
 def tournament(num_ranks: int, *, seed: int | None = 1) -> list[list[tuple[int, int]]]:
     """Rounds of disjoint pairs (a, b), a < b: n - 1 rounds for an even number of ranks, n for an odd one.
 
     The order of the rounds is shuffled by `seed` (None: left as it is), so that neighbours in rank are not
-    also neighbours in time.
+    also neighbours in time. Drawn as the meetings of nodes are (`meetings.tournament`).
     """
-    bye = num_ranks
-    seats = list(range(num_ranks + num_ranks % 2))
-    rounds = []
-    for _ in range(len(seats) - 1):
-        half = len(seats) // 2
-        meets = zip(seats[:half], reversed(seats[half:]), strict=True)
-        rounds.append(sorted((min(pair), max(pair)) for pair in meets if bye not in pair))
-        seats.insert(1, seats.pop())
-    if seed is not None:
-        random.Random(seed).shuffle(rounds)
-    return rounds
+    drawn = meetings.tournament(num_ranks, seed=seed)
+    return [sorted((min(pair), max(pair)) for pair in made.pairs) for made in drawn]
 
 
 def seated(pairs: list[tuple[int, int]], *, nodes: Sequence[str], cores: Sequence[int]) -> list[list[tuple[int, int]]]:
