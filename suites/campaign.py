@@ -103,9 +103,7 @@ class Campaign:
             configs = self._configs()
             alone = withoutfailed.alone(configs) if self.options.continue_without_failed else []
             ordered = alone + [c for c in configs if c not in alone]
-            controller.measure(
-                ordered, lambda: self._follow_up(configs), alone=len(alone), enough=lambda: self._failed(alone)
-            )
+            controller.measure(ordered, lambda: self._follow_up(configs), alone=len(alone), enough=self._failed)
             self._conclude({c.id: controller.attempts[c.id] for c in configs})
             self.measured = True
         except (RunFolderError, NodesLostError, TimeUpError) as error:
@@ -132,7 +130,8 @@ class Campaign:
         held = replace(self.held, hosts=self.left, left_out=(*self.held.left_out, *gone), notes=notes, holder=None)
         _check_launcher(plan, held)
         try:
-            run = replace(_new_run(plan), id=f"{self.folder.path.name}-without-{len(gone)}")
+            run = _new_run(plan)
+            run = replace(run, id=f"{run.id}-without-{len(gone)}")
             folder = RunFolder.create(options.runs, run, plan.cluster.text)
         except RunFolderError as error:
             raise UsageError(str(error)) from None
@@ -144,8 +143,9 @@ class Campaign:
         campaign._write_beginning(Prepared(options=options, plan=plan, bad=known_bad(options)), self.selected)
         return campaign
 
-    def _failed(self, alone: Sequence[Config]) -> str:
+    def _failed(self) -> str:
         """Why nothing more is measured over all nodes: some failed by themselves; `left` has the others. Else ""."""
+        alone = withoutfailed.alone(self.plan.configs) if self.options.continue_without_failed else []
         if not alone:
             return ""
         stored = self.stored()

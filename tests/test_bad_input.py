@@ -187,4 +187,4 @@ def test_the_plan_is_instant_and_starts_nothing(checkout):
     spent = os.times().children_user - begin[1]
     assert done.stdout.rstrip().endswith("False 0"), done.stdout + done.stderr
     assert "worst case" in done.stdout and "node-hours" in done.stdout and "written" in done.stdout
-    assert spent < 2.0, "a deadline of CPU time: the machine may be busy"
+    assert spent < 3.0, "a deadline of CPU time: the machine may be busy"

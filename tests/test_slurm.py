@@ -94,7 +94,7 @@ def nothing_is_left(bed: SlurmBed) -> None:
 
 
 def test_a_campaign_from_the_login_node_names_whoever_dies_hangs_or_leaves_something(bed, checkout):
-    checkout.plant("good", "killed", "stopped", "raises", "orphan", limit_s=10.0)
+    checkout.plant("good", "killed", "stopped", "raises", "orphan", limit_s=8.0)
     finished = run(bed, checkout)
     found = statuses(finished)
     assert found["good"] == {"pass"} == found["orphan"], finished.output
@@ -109,7 +109,7 @@ def test_a_campaign_from_the_login_node_names_whoever_dies_hangs_or_leaves_somet
     nothing_is_left(bed)
     assert len(of_kind(finished, "launch")) == 4, "one launch, and one more after each trouble"
     batches = [e["seconds"] for e in of_kind(finished, "batch")]
-    assert max(batches) < 10.0 + 5.0, "the hung rank is named within the benchmark's limit"
+    assert max(batches) < 8.0 + 5.0, "the hung rank is named within the benchmark's limit"
 
 
 def test_srun_starts_torchrun_on_every_node(bed, checkout):
@@ -216,7 +216,7 @@ def test_without_slurmd_a_step_lives_on_and_the_next_one_names_the_node(bed, che
 
 
 def test_a_partition_of_the_data_network_ends_within_the_limit(bed, checkout):
-    checkout.plant("talks", "good", limit_s=25.0)
+    checkout.plant("talks", "good", limit_s=16.0)
     with planted(bed, Fault(kind="partition", host=2, rail=0)):
         pass  # the tools work before the clock runs
     process = start(bed, checkout, GLOO_SOCKET_IFNAME="eth0")
@@ -226,7 +226,7 @@ def test_a_partition_of_the_data_network_ends_within_the_limit(bed, checkout):
         wait_for(checkout, "batch")
     finished = checkout.finish(process)
     first = of_kind(finished, "batch")[0]
-    assert first["seconds"] < 25.0 + 10.0 and statuses(finished)["talks"] == {"error"}
+    assert first["seconds"] < 16.0 + 10.0 and statuses(finished)["talks"] == {"error"}
     assert statuses(finished)["good"] == {"pass"}, "the wire is whole again"
     nothing_is_left(bed)
 

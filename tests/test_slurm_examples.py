@@ -60,8 +60,8 @@ def test_acceptance_is_requeued_and_goes_on(bed, checkout):
     bed.run("scontrol", "update", f"jobid={job}", "starttime=now")  # Slurm itself would wait for two minutes
     until(lambda: state(bed, job) in ("COMPLETED", "FAILED"), "it does not end", lambda: said(checkout), limit_s=300)
     assert state(bed, job) == "COMPLETED", said(checkout)
-    (run,) = (checkout.folder / "runs" / f"job-{job}").iterdir()
-    assert (run / "events.jsonl").read_text().count('"resumed"') == 1 and "ACCEPTED" in said(checkout)
+    (run,) = (checkout.folder / "runs" / f"job-{job}").glob("*/run.json")
+    assert run.with_name("events.jsonl").read_text().count('"resumed"') == 1 and "ACCEPTED" in said(checkout)
 
 
 @pytest.mark.parametrize(
