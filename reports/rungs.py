@@ -27,7 +27,7 @@ FLOORS = {
     "training": 0.02,
 }  # fmt: skip
 FLOOR = 0.03  # of a family that has none
-DRIFT_SHARE = 0.8  # creep is seen in medians of seven nights, so a smaller difference already counts
+DRIFT_SHARE = 0.65  # in medians of seven nights a smaller difference already counts: creep, and small steps
 FLEET_FACTOR = 3.0  # healthy GPUs differ (5 % in compute, 2 % in bandwidth): peers are held to a wider floor
 GRAY_FLOOR = 0.01
 UNKNOWN, NOT_SEEN, SEEN = -1, 0, 1
