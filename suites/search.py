@@ -29,6 +29,7 @@ WHOLE = ("collectives.*.busbw", "links.flows.bandwidth")  # what is slow when wh
 ALONE = 4  # flows that a boundary probe measures one by one
 TOGETHER = 4  # times that it measures all of them at once
 REPETITIONS = 8  # of every pair of a re-test, in each of its rounds
+SLOWER, SURE = 0.10, 0.9  # a NIC side this slow must be this likely to be seen before nobody is accused
 
 
 class Notes(Protocol):
@@ -81,18 +82,18 @@ def conclude(stored: StoredRun, attempts: Mapping[str, int], cluster: Cluster) -
     found = culprits(stored)
     if found is None or found.config not in attempts:
         return None
-    slow = slow_devices(stored)
+    slow, plan = slow_devices(stored), _plan(found, stored, cluster)
     accused = [*found.accused, *slow.accused]
     said: dict[str, Any] = {
         "suspects": [_plain(s) for s in accused],
         "cleared": [s.title for s in (*found.findings.cleared, *slow.cleared)],
         "notes": [*found.findings.notes, *slow.notes],
         "common_cause": found.findings.common_cause,
-        "search": _power(found, stored, cluster),
+        "search": plan.said,
     }
     fields = {"config": found.config, "attempt": attempts[found.config], "notes": said, "started_at": now()}
     number = len(accused) + bool(found.findings.common_cause)
-    why = found.unsettled or _nameless(found, stored)
+    why = found.unsettled or _nameless(found, stored) or _hidden(found, plan)
     if slow.to_repeat:
         why = why or "a device looked slow, and its GEMM was not repeated on all ranks"
     if why:
@@ -109,10 +110,22 @@ def _nameless(found: Culprits, stored: StoredRun) -> str:
     return f"no node of its own for rank {', '.join(map(str, lost[:8]))}: do two hosts share a name?" if lost else ""
 
 
-def _power(found: Culprits, stored: StoredRun, cluster: Cluster) -> str:
-    """How many rounds the search had, and how likely they name a slow NIC."""
+def _plan(found: Culprits, stored: StoredRun, cluster: Cluster) -> rounds.Campaign:
+    """How many rounds the search had, and how likely they name a slow NIC at the scatter that is usual."""
     screened = next(c for c in stored.run.configs if c.id == found.config)
-    return _planned(screened, cluster).said
+    return _planned(screened, cluster)
+
+
+def _hidden(found: Culprits, plan: rounds.Campaign) -> str:
+    """Why a slow NIC may have gone unseen: this run's own scatter hides it; "" where it does not."""
+    num_rounds, scatter = plan.stages[2].num_rounds, found.screened.scatter
+    sure = rounds.power(num_rounds, slower=SLOWER, noise=scatter)
+    if sure >= SURE:
+        return ""
+    return (
+        f"a flow scatters by {scatter:.0%}: in {num_rounds} rounds a NIC side {SLOWER:.0%} slow is seen with "
+        f"probability {sure:.2f} only; find what else uses the hosts or links, then --resume"
+    )
 
 
 def _planned(screened: Config, cluster: Cluster) -> rounds.Campaign:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 import zlib
 from collections.abc import Iterable
@@ -494,3 +495,17 @@ def test_a_trial_is_held_against_what_was_planted() -> None:
     }  # fmt: skip
     rows = [{"case": "clean", "trial": i, "right": i > 0, "seconds": 4.0} for i in range(3)]
     assert "2 of 3" in trials.table(rows) and "loss" not in trials.table(rows)
+
+
+def test_links_that_scatter_too_much_to_see_a_slow_nic_call_nobody_healthy(tmp_path):
+    def busy(a: int, b: int, rail: int) -> float:
+        return dice.uniform(0.6, 1.0)
+
+    dice = random.Random(7)
+    stored = searched(tmp_path, fault=busy)
+    stored = follow_up(stored, fault=busy)
+    found = search.conclude(stored, {stored.run.configs[0].id: 1}, stored.cluster)
+    assert found.outcome == "error" and "scatters by" in found.reason and "probability" in found.reason
+    assert found.notes["judged"] is False
+    calm = searched(tmp_path)
+    assert search.conclude(calm, {calm.run.configs[0].id: 1}, calm.cluster).samples == (0.0,)

@@ -106,7 +106,8 @@ def examine(table: PairTable, topology: Topology) -> Examination:
         suspects += analysis.suspects
         cause = analysis.common_cause
     findings = Findings(suspects=ordered(suspects), notes=tuple(notes), unjudged=_unjudged(table, usable),
-                        common_cause=cause, table=table, topology=topology)  # fmt: skip
+                        common_cause=cause, scatter=analysis.sides.noise.scale if analysis else 0.0, table=table,
+                        topology=topology)  # fmt: skip
     return Examination(findings=findings, analysis=analysis, kept_rows=kept_rows)
 
 

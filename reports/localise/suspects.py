@@ -90,6 +90,7 @@ class Findings:
     unjudged: tuple[str, ...] = ()  # nodes with too few measurements: never a pass
     retested: bool = False
     common_cause: str = ""  # set where too many are slow to accuse each: software or limit
+    scatter: float = 0.0  # of one flow about what its ends explain, as a share; 0 where none could be told
     table: PairTable | None = None
     topology: Topology | None = None
 
