@@ -498,7 +498,7 @@ def test_a_trial_is_held_against_what_was_planted() -> None:
 
 
 def test_links_that_scatter_too_much_to_see_a_slow_nic_call_nobody_healthy(tmp_path):
-    def busy(a: int, b: int, rail: int) -> float:
+    def busy(*_: int) -> float:
         return dice.uniform(0.6, 1.0)
 
     dice = random.Random(7)
