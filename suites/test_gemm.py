@@ -12,7 +12,7 @@ from suites.needs import needs
 def products(cluster: Cluster) -> Gemm:
     """The products of [gemm] shapes and dtypes."""
     return Gemm(
-        shapes=tuple(map(str, cluster.setting("gemm", "shapes", ("1024",)))),
+        shapes=tuple(map(str, cluster.setting("gemm", "shapes", ()) or ("1024",))),
         dtypes=cluster.setting("gemm", "dtypes", ()),
     )
 

@@ -66,7 +66,7 @@ def said(folder: Path) -> str:
     reader = Reader()
     reader.feed(page.page(stored, stored.verdicts(today=date(2026, 12, 1))))
     text = "\n".join(line.strip() for line in reader.lines if line.strip(" |#"))
-    return re.sub(r"\S*bin/pytest", "pytest", text.replace(str(folder), "RUN")) + "\n"
+    return re.sub(r"[./]\S*bin/pytest", "pytest", text.replace(str(folder), "RUN")) + "\n"
 
 
 def test_the_page_says_what_it_said(tmp_path):

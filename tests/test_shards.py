@@ -122,6 +122,8 @@ def test_a_spec_that_cannot_be_saved_is_refused(fields: dict, message: str):
         Checkpoint(**fields)
 
 
-def test_a_layout_of_other_ranks_is_refused():
-    with pytest.raises(ValueError, match="needs 8 ranks, there are 4"):
-        Checkpoint(layout="tp8").emits(Place(ranks_per_node=4))
+def test_a_layout_of_fewer_ranks_is_refused_and_one_of_more_is_a_part_of_the_job():
+    with pytest.raises(ValueError, match="needs 2 ranks, there are 4"):
+        Checkpoint(layout="tp2").emits(Place(ranks_per_node=4))
+    assert Checkpoint(layout="tp8").partial(Place(ranks_per_node=4))
+    assert not Checkpoint(layout="tp4").partial(Place(ranks_per_node=4))
