@@ -140,6 +140,8 @@ class Controller:
             begin = time.monotonic()
             trouble = self._one(config, trouble, pool=pool)
             self.progress.end(config, time.monotonic() - begin, trouble.reason if trouble else "")
+            if trouble and trouble.kind == "died" and (why := self.held.lost()):
+                raise NodesLostError(why)  # also after the last benchmark: the run is to be resumed, not judged whole
 
     def _one(self, config: Config, trouble: Trouble | None, *, pool: bool) -> Trouble | None:
         """One attempt at one config (none where there are no ranks for it); its trouble is written down."""

@@ -105,15 +105,25 @@ class Checkout:
 
     def start(self, *options: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
         """Start a campaign in the background, in a session of its own."""
-        return subprocess.Popen(
-            self.command(*options), cwd=self.folder, env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **(env or {})},
-            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+        with self.terminal.open("w", encoding="utf-8") as terminal:
+            return subprocess.Popen(
+                self.command(*options), cwd=self.folder, env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **(env or {})},
+                text=True, stdout=terminal, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
 
     def finish(self, process: subprocess.Popen[str], timeout_s: float = 180.0) -> Finished:
         """Wait for a campaign and find its folder."""
-        output, _ = process.communicate(timeout=timeout_s)
-        return Finished(code=process.returncode, output=output, folder=self.newest())
+        process.wait(timeout_s)
+        return Finished(code=process.returncode, output=self.said(), folder=self.newest())
+
+    @property
+    def terminal(self) -> Path:
+        """Where the newest campaign prints."""
+        return self.folder / "terminal.txt"
+
+    def said(self) -> str:
+        """What the newest campaign printed so far."""
+        return self.terminal.read_text(encoding="utf-8")
 
     def run(self, *options: str, env: dict[str, str] | None = None) -> Finished:
         """A whole campaign."""

@@ -59,17 +59,12 @@ def ranks_of(folder: Path) -> list[int]:
     return found
 
 
-def wait_for(process: subprocess.Popen[str], pattern: str, limit_s: float = 60.0) -> str:
-    """Read a campaign's output until a line matches."""
-    assert process.stdout
-    end, seen = time.monotonic() + limit_s, ""
-    while time.monotonic() < end:
-        character = process.stdout.read(1)
-        seen += character
-        if re.search(pattern, seen) or not character:
-            break
-    assert re.search(pattern, seen), f"never said {pattern!r}:\n{seen}"
-    return seen
+def wait_for(checkout: Checkout, process: subprocess.Popen[str], pattern: str, limit_s: float = 60.0) -> None:
+    """Until a campaign has printed a line that matches."""
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end and process.poll() is None and not re.search(pattern, checkout.said()):
+        time.sleep(0.02)
+    assert re.search(pattern, checkout.said()), f"never said {pattern!r}:\n{checkout.said()}"
 
 
 # -- statuses and outcomes ---------------------------------------------------------------------------------------
@@ -316,7 +311,7 @@ def test_a_rank_killed_from_outside_in_a_sweep_is_named(checkout):
         '\n[limits.right]\nmetric = "collectives.*.wrong_elements"\nunit = "1"\nequal = 0\nsource = "definition: x"\n'
     )
     process = checkout.start()
-    wait_for(process, r"collectives")
+    wait_for(checkout, process, r"collectives")
     end = time.monotonic() + 30
     while time.monotonic() < end and b"busbw" not in (checkout.newest() / "measurements.jsonl").read_bytes():
         time.sleep(0.05)
@@ -362,7 +357,7 @@ LAUNCHERS["torchrun"] = Launcher(command=_privately, deaths=torchrun.deaths)
 def test_an_interrupt_leaves_a_valid_run_that_resume_finishes(checkout, number):
     checkout.plant("good", "asleep", limit_s=40.0)
     process = checkout.start()
-    wait_for(process, r"\[ 2/2\]")
+    wait_for(checkout, process, r"\[ 2/2\]")
     process.send_signal(number)
     finished = checkout.finish(process, timeout_s=30)
     assert finished.code == 2 and outcome(finished) == "INCOMPLETE"
@@ -408,7 +403,7 @@ def test_a_noisy_number_is_measured_again_and_pooled(checkout):
 def test_a_second_campaign_on_the_cluster_is_refused_and_the_holder_named(checkout):
     checkout.plant("slow start", "good", limit_s=30.0)
     process = checkout.start()
-    wait_for(process, r"launch 1")
+    wait_for(checkout, process, r"launch 1")
     second = subprocess.run(checkout.command(), cwd=checkout.folder, capture_output=True, text=True, timeout=60)
     assert second.returncode == 4
     assert f"process {process.pid}" in second.stderr + second.stdout
@@ -418,7 +413,7 @@ def test_a_second_campaign_on_the_cluster_is_refused_and_the_holder_named(checko
 def test_a_killed_controller_takes_its_ranks_along_and_resume_finishes(checkout):
     checkout.plant("good", "asleep", limit_s=40.0)
     process = checkout.start()
-    wait_for(process, r"\[ 2/2\]")
+    wait_for(checkout, process, r"\[ 2/2\]")
     process.kill()
     finished = checkout.finish(process)
     end = time.monotonic() + 10

@@ -334,7 +334,7 @@ def start(
     process = checkout.start()
     deadline = time.monotonic() + 240
     while not list(directory.glob(f"{PREFIX}*/{until}")):
-        assert process.poll() is None, process.communicate()[0]
+        assert process.poll() is None, checkout.said()
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return checkout, process

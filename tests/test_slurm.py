@@ -35,6 +35,7 @@ def bed():
 @pytest.fixture
 def checkout(bed, tmp_path):
     """A checkout that every node sees, with a folder of runs that none does."""
+    bed.wait_for_state("idle", *bed.names)
     made = Checkout(tmp_path / "checkout")
     made.cluster(START, text=FOUR)
     (made.folder / "runs").mkdir()
@@ -69,7 +70,7 @@ def wait_for(checkout: Checkout, kind: str, *, count: int = 1, limit_s: float = 
         path = checkout.newest() / "events.jsonl"
         return path.is_file() and sum(path.read_text().count(mark) for mark in marks) >= count
 
-    until(there, f"no {kind}", limit_s=limit_s)
+    until(there, f"no {kind}: ", checkout.said, limit_s=limit_s)
 
 
 def reasons(finished: Finished) -> str:
