@@ -21,6 +21,7 @@ from reports.evidence import listed
 from reports.localise import Findings, PairTable, Suspect, Topology, confirm, screen
 from reports.localise.crowding import under_load
 from reports.localise.decision import OF_ONE_NODE
+from reports.localise.delays import told_apart
 from reports.localise.symptoms import corrupters
 from reports.pairtables import BANDWIDTH, FLOWS, LATENCY, WRONG, flow_table, latest, pair_table, seats_of
 from reports.runs import StoredRun
@@ -113,11 +114,17 @@ def culprits(stored: StoredRun, *, topology: Topology | None = None) -> Culprits
     attempt = max(m.attempt for m in screenings if m.config == config)
     first = latest(m for m in tables if m.config == config)
     retests = [latest(m for m in tables if m.config == c) for c, of in again.items() if of == (config, attempt)]
-    screened = _screen(first, seats, topology)
+    by_metric, excused = _by_metric(first, seats, topology, _window(stored, config))
+    screened = _screen(by_metric)
     findings = screened
-    for kind in (BANDWIDTH, LATENCY):
+    for kind, own in by_metric.items():
         for measured in retests:
-            findings = _confirmed(findings, kind, first, measured, seats, topology)
+            findings = _confirmed(findings, kind, own, measured, seats, topology)
+    freed = {s.where for s in findings.cleared if s.kind == "delay"}  # then the delay excuses nobody
+    if back := tuple(s for s in excused if s.where in freed):
+        again_slow = replace(by_metric[BANDWIDTH], suspects=back)
+        for measured in retests:
+            findings = _confirmed(findings, BANDWIDTH, again_slow, measured, seats, topology)
     findings = _with_wrong(_with_shared(findings, [first, *retests], seats, topology), retests, seats)
     findings = replace(findings, suspects=(*miscabled(stored), *findings.suspects))
     if said := unchecked(stored):
@@ -141,16 +148,37 @@ def told(stored: StoredRun) -> dict[str, Any]:
     return {}
 
 
-def _screen(
-    measured: Mapping[str, list[Measurement]], seats: Mapping[int, tuple[str, int]], topology: Topology | None
-) -> Findings:
-    """Bandwidth first; latency adds the elements that bandwidth does not show (delay)."""
+def _window(stored: StoredRun, config: str) -> int:
+    """Messages that are on their way at once where bandwidth is measured; 0 where the run does not say."""
+    spec = next((c.spec for c in stored.run.configs if c.id == config), {})
+    return int(spec.get("window", 0))
+
+
+def _by_metric(
+    measured: Mapping[str, list[Measurement]], seats: Mapping[int, tuple[str, int]], topology: Topology | None,
+    window: int,
+) -> tuple[dict[str, Findings], tuple[Suspect, ...]]:  # fmt: skip
+    """What bandwidth shows, and what latency shows beyond it; and whom a delay excuses from being slow as well."""
+    tables = {metric: pair_table(metric, measured, seats) for metric in (BANDWIDTH, LATENCY)}
+    found = {metric: screen(t, topology=topology) for metric, t in tables.items() if t is not None}
+    if len(found) < len(tables):
+        return found, ()
+    size = max(int(m.params.get("bytes", 0)) for m in measured[BANDWIDTH])
+    if at_once := window * size:
+        slow, late = told_apart(found[BANDWIDTH], found[LATENCY], bytes_at_once=at_once, round_trips=window + 1)
+        kept = {s.element for s in slow.suspects}
+        excused = tuple(s for s in found[BANDWIDTH].suspects if s.element not in kept)
+        return {BANDWIDTH: slow, LATENCY: late}, excused
+    known = {node for s in found[BANDWIDTH].suspects for node in s.nodes}
+    late = found[LATENCY]
+    beyond = tuple(s for s in late.suspects if not set(s.nodes) & known)
+    return found | {LATENCY: replace(late, suspects=beyond)}, ()
+
+
+def _screen(by_metric: Mapping[str, Findings]) -> Findings:
+    """All of them as one: bandwidth's table, and everybody's suspects."""
     findings = Findings()
-    for metric in (BANDWIDTH, LATENCY):
-        table = pair_table(metric, measured, seats)
-        if table is None:
-            continue
-        found = screen(table, topology=topology)
+    for found in by_metric.values():
         findings = found if findings.table is None else _joined(findings, found)
     return findings
 
@@ -191,25 +219,19 @@ def _with_wrong(
 
 
 def _joined(findings: Findings, more: Findings) -> Findings:
-    """Suspects of a second quantity that the first one does not know already."""
-    known = {node for s in findings.suspects for node in s.nodes}
-    new = tuple(s for s in more.suspects if not set(s.nodes) & known)
+    """With the suspects of a second quantity."""
     notes = (*findings.notes, *(n for n in more.notes if n not in findings.notes))
-    return replace(findings, suspects=(*findings.suspects, *new), notes=notes)
+    return replace(findings, suspects=(*findings.suspects, *more.suspects), notes=notes)
 
 
 def _confirmed(
-    findings: Findings, metric: str, first: Mapping[str, list[Measurement]], again: Mapping[str, list[Measurement]],
+    findings: Findings, metric: str, own: Findings, again: Mapping[str, list[Measurement]],
     seats: Mapping[int, tuple[str, int]], topology: Topology | None,
 ) -> Findings:  # fmt: skip
     """The findings after one quantity's re-test: only suspects that this quantity raised are touched."""
-    table, retest = pair_table(metric, first, seats), pair_table(metric, again, seats)
-    if table is None or retest is None:
+    retest = pair_table(metric, again, seats)
+    if retest is None:
         return findings
-    own = screen(table, topology=topology)
-    if metric != BANDWIDTH and (other := pair_table(BANDWIDTH, first, seats)) is not None:  # which it only adds to
-        known = {node for s in screen(other, topology=topology).suspects for node in s.nodes}
-        own = replace(own, suspects=tuple(s for s in own.suspects if not set(s.nodes) & known))
     mine = {s.element for s in own.suspects}
     after = confirm(own, retest)
     others = tuple(s for s in findings.suspects if s.element not in mine)

@@ -43,7 +43,8 @@ def pair_table(
 ) -> PairTable | None:
     """The pairs of one rail and two nodes as a PairTable; the largest message for bandwidth, the smallest for latency.
 
-    Values are means, since a median hides loss, and `best` is the best repetition; wrong elements and
+    A bandwidth is a mean, since a median hides loss, and `best` is the best repetition. A latency is the shortest round
+    trip: whatever else runs on the hosts only adds, and a delay of the wire is in every one. Wrong elements and
     retransmits come along where they were counted.
     """
     found = measured.get(metric)
@@ -63,8 +64,9 @@ def pair_table(
         return None
     a, b, rail, samples, bad, sent_again = zip(*rows, strict=True)
     best = max if metric == BANDWIDTH else min
+    usual = statistics.fmean if metric == BANDWIDTH else best
     return PairTable.of(
-        a=a, b=b, rail=rail, value=[statistics.fmean(s) if s else 0.0 for s in samples],
+        a=a, b=b, rail=rail, value=[usual(s) if s else 0.0 for s in samples],
         best=[best(s) if s else 0.0 for s in samples], wrong=bad, retransmits=sent_again,
         better="higher" if metric == BANDWIDTH else "lower", there_and_back=metric == LATENCY,
     )  # fmt: skip

@@ -18,6 +18,7 @@ from benchmarks.spec import Place, from_config, to_config
 from clusters.loader import load
 from reports.runs import StoredRun
 
+SPEED, HALF_ROUND_TRIP_S = 1e10, 5e-6  # bytes/s; seconds
 Fault = Callable[[int, int, int], float]  # sender's node, receiver's node, rail -> share of the speed
 FILE = """
 description = "made up"
@@ -33,9 +34,10 @@ source = "definition"
 
 def searched(
     folder: Path, *, nodes: int = 8, rails: int = 1, spec: Links | None = None, fault: Fault = lambda *_: 1.0,
-    left_out: Sequence[int] = (),
+    left_out: Sequence[int] = (), late: Fault | None = None,
 ) -> StoredRun:  # fmt: skip
-    """A run of one tournament. Ranks of the nodes `left_out` met only one other."""
+    """A run of one tournament. Ranks of the nodes `left_out` met only one other; with `late`, how many times as long as
+    usual a round trip takes, latencies too."""
     path = folder / "cluster.toml"
     path.write_text(FILE.format(nodes=nodes, rails=rails), encoding="utf-8")
     spec = spec or Links(passes=1, meet="nodes" if rails > 1 else "ranks")
@@ -48,13 +50,19 @@ def searched(
         configs=(config,),
     )  # fmt: skip
     return StoredRun(
-        run=run, cluster=load(str(path)), measurements=measured(config, fault=fault, left_out=left_out),
+        run=run, cluster=load(str(path)), measurements=measured(config, fault=fault, left_out=left_out, late=late),
         environments=environments, events=(), warnings=(), folder=folder,
     )  # fmt: skip
 
 
 def measured(
-    config: Config, *, fault: Fault, attempt: int = 1, left_out: Sequence[int] = (), seed: int = 0
+    config: Config,
+    *,
+    fault: Fault,
+    attempt: int = 1,
+    left_out: Sequence[int] = (),
+    seed: int = 0,
+    late: Fault | None = None,
 ) -> tuple[Measurement, ...]:
     """The tables that the links benchmark would yield for a config."""
     spec, place = from_config(config)
@@ -67,13 +75,19 @@ def measured(
     listed = sorted(pairs)
     columns: dict[str, list[Any]] = {"a": [a for a, _ in listed], "b": [b for _, b in listed]}
     size = max(spec.bandwidth_sizes)
-    speeds = []
+    speeds: list[list[float]] = []
     for a, b in listed:
         share = fault(a // per, b // per, a % per) if a % per == b % per and a // per != b // per else 1.0
-        speeds.append([1e10 * share * dice.gauss(1, 0.003) for _ in range(4)])
+        speeds.append([SPEED * share * dice.gauss(1, 0.003) for _ in range(4)])
     bandwidth = spec.pair_metric("bandwidth", size).measured(columns=columns | {"samples": speeds})
     wrong = spec.wrong_metric().measured(columns=columns | {"samples": [[0.0] for _ in listed]})
     found = [bandwidth, wrong]
+    if late is not None:
+        base = [HALF_ROUND_TRIP_S * late(a // per, b // per, a % per) for a, b in listed]
+        trips = [[t * (1 + dice.expovariate(20)) for _ in range(8)] for t in base]  # what else runs only adds
+        found.append(
+            spec.pair_metric("latency", min(spec.latency_sizes)).measured(columns=columns | {"samples": trips})
+        )
     return tuple(
         Measurement(**{**vars(m), "config": config.id, "attempt": attempt, "started_at": now()}) for m in found
     )

@@ -207,7 +207,7 @@ def test_a_latency_there_and_back_names_the_host_but_no_direction():
     table = measured(rounds.tournament(8), num=8, noise=0.005,
                      fault=lambda f: where((f.a == 2) | (f.b == 2), np.log(4)))  # fmt: skip
     findings = screen(replace(table, better="lower", there_and_back=True))
-    assert said(findings) == [("nic", "n2", "", 0, "either")]
+    assert said(findings) == [("delay", "n2", "", 0, "either")]
     assert (
         findings.suspects[0].slower == pytest.approx(0.75, abs=0.01)
         and "times as late" in findings.suspects[0].evidence

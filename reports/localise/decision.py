@@ -22,9 +22,10 @@ from reports.localise.suspects import DIRECTIONS, Suspect, percent
 from reports.localise.topology import Topology
 
 DEAD = 0.05  # of the speed: next to nothing came through
+LATE = 0.1  # a round trip longer by less than this is a longer cable or one switch more
 TOO_MANY = 0.2  # share of nodes
 MIN_MANY = 4  # two faults among eight nodes are two faults
-OF_ONE_NODE = ("nic", "host", "dead", "loss", "straggler")
+OF_ONE_NODE = ("nic", "host", "dead", "loss", "delay", "straggler")
 MIN_MEMBERS = 3  # of a group, to name the group
 
 
@@ -68,8 +69,12 @@ def node_suspects(fabric: Fabric, sides: Sides) -> list[Suspect]:
             for rail in range(rails)
         ]  # fmt: skip
         found = [whole, *(s for s in single if s and not (whole and _explains(whole, s)))]
-        suspects += [_explained(s, table) for s in found if s]
+        suspects += [_explained(s, table) for s in found if s and (not table.there_and_back or _late(s))]
     return suspects
+
+
+def _late(s: Suspect) -> bool:
+    return 1 / max(1 - s.slower, 1e-12) >= 1 + LATE
 
 
 def _explains(whole: Suspect, single: Suspect) -> bool:
@@ -144,7 +149,8 @@ def _explained(s: Suspect, table: PairTable) -> Suspect:
     }[s.kind, s.direction]
     if rails == 1:
         cause += " (one rail: the host itself is not ruled out)"
-    return replace(s, kind="dead" if dead else s.kind, evidence=f"{said} ({agree}); {cause}")
+    kind = "dead" if dead else "delay" if table.there_and_back else s.kind
+    return replace(s, kind=kind, evidence=f"{said} ({agree}); {cause}")
 
 
 def grouped(suspects: list[Suspect], nodes: Sequence[str], topology: Topology) -> tuple[list[Suspect], str]:

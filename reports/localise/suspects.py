@@ -34,7 +34,7 @@ class Suspect:
     `kind` is one of: nic (one rail of a host: the NIC, its port or its cable), host (all its rails), pair (one cell:
     a path collision), uplink (a leaf's whole uplink; with `peer`, the trunk to that leaf), path (one of a
     leaf's uplinks), spine, leaf, rack, pod, rail, oversubscription, loss, corruption, straggler, dead (nothing
-    came through), or the name of an attribute that the slow nodes share ("firmware").
+    came through), delay (messages arrive late), or the name of an attribute that the slow nodes share ("firmware").
     """
 
     kind: str
@@ -57,8 +57,8 @@ class Suspect:
     @property
     def element(self) -> tuple[str, str, int | None, int | None, str, str]:
         """What is accused, whatever the symptom: matches a suspect with itself in a re-test."""
-        kind = "nic" if self.kind in ("loss", "dead") and self.rail is not None else self.kind
-        kind = "host" if kind in ("loss", "dead") else kind
+        kind = "nic" if self.kind in ("loss", "dead", "delay") and self.rail is not None else self.kind
+        kind = "host" if kind in ("loss", "dead", "delay") else kind
         return kind, self.where, self.rail, self.rank, self.peer, self.path
 
     @property
@@ -71,7 +71,7 @@ class Suspect:
         """'n17 rail 3 transmit', 'leaf leaf4 uplink out', 'rack r7'."""
         if self.kind == "straggler":
             return self.where if self.rank is None else f"rank {self.rank} on {self.where}"
-        place = self.where if self.kind in ("nic", "host", "dead", "loss", "corruption", "pair") else ""
+        place = self.where if self.kind in ("nic", "host", "dead", "loss", "delay", "corruption", "pair") else ""
         parts = [place or f"{self.kind} {self.where}".strip()]
         parts += [f"to {self.peer}"] if self.peer else []
         parts += [f"via {self.path}"] if self.path else []

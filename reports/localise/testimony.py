@@ -26,7 +26,7 @@ from reports.localise.screening import Analysis
 from reports.localise.suspects import Suspect
 from reports.localise.symptoms import retransmits_of
 
-NODE_KINDS = ("nic", "host", "dead", "loss")
+NODE_KINDS = ("nic", "host", "dead", "loss", "delay")
 MIN_CONFIRMATIONS = 2
 REFUTED = -3.0  # log odds: the flows fit a healthy element twenty times better
 PRIOR_SUSPECT = 0.02  # share of generously chosen suspects that are really bad

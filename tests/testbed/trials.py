@@ -89,7 +89,7 @@ def side(fault: Fault) -> str:
     way = {"slow_transmit": "transmit", "slow_receive": "receive"}.get(fault.kind, fault.way)
     return {
         "loss": f"loss {place} {way}", "corruption": f"corruption node{fault.host} {way}",
-        "delay": f"nic {place} either",  # a round trip cannot tell the direction
+        "delay": f"delay {place} either",  # a round trip cannot tell the direction
     }.get(fault.kind, f"nic {place} {way}")  # fmt: skip
 
 

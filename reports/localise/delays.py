@@ -1,0 +1,66 @@
+"""Slow, or only late? A delay on a wire takes bandwidth too, since the messages of a window wait for round trips.
+
+A suspect that both tables show is accused of one thing: of the delay where the extra round trips explain the time that
+its best repetition lost, else of being slow. Best repetitions and shortest round trips are compared, because whatever
+else happens on the hosts only adds to either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from reports.localise.pairs import Bools, Floats, PairTable
+from reports.localise.suspects import Findings, Suspect, percent
+
+NODE = ("nic", "host")
+
+
+def told_apart(slow: Findings, late: Findings, *, bytes_at_once: float, round_trips: int) -> tuple[Findings, Findings]:
+    """Each host in one of the two: `slow` without whom a delay explains, `late` without whom it does not.
+
+    `slow` was screened from bandwidths in bytes/s, of repetitions that move `bytes_at_once` bytes and wait for at most
+    `round_trips` of them; `late` from half round trips in seconds, of the same pairs.
+    """
+    delayed = {
+        (s.where, d.where): replace(d, evidence=f"{d.evidence}; that explains bandwidth {percent(s.slower)} lower")
+        for s in slow.suspects for d in late.suspects
+        if d.kind == "delay" and s.kind in NODE and d.where == s.where
+        and _explains(d, s, late, slow, bytes_at_once=bytes_at_once, round_trips=round_trips)
+    }  # fmt: skip
+    only_late = {where for where, _ in delayed}
+    kept = tuple(s for s in slow.suspects if not (s.kind in NODE and s.where in only_late))
+    known = {node for s in kept for node in s.nodes}
+    by_host = {d.where: d for d in delayed.values()}
+    rest = tuple(by_host.get(s.where, s) for s in late.suspects if not set(s.nodes) & known)
+    return replace(slow, suspects=kept), replace(late, suspects=rest)
+
+
+def _explains(
+    delay: Suspect, slow: Suspect, late: Findings, slowed: Findings, *, bytes_at_once: float, round_trips: int
+) -> bool:
+    """Whether the extra round trips of a delay are as long as what the best repetition of a slow suspect lost."""
+    if late.table is None or slowed.table is None:
+        return False
+    here, elsewhere = _middles(delay, late.table, late.table.value)
+    best = slowed.table.best if slowed.table.best is not None else slowed.table.value
+    its, usual = _middles(slow, slowed.table, best)
+    if not (its > 0 and usual > 0):
+        return False
+    return bytes_at_once * (1 / its - 1 / usual) <= round_trips * 2 * (here - elsewhere)
+
+
+def _middles(s: Suspect, table: PairTable, values: Floats) -> tuple[float, float]:
+    """The median of a suspect's flows, in its direction, and of all flows of which it is no end; 0 where none."""
+    at = table.nodes.index(s.where) if s.where in table.nodes else -1
+    sends, receives = table.a == at, table.b == at
+    mine = sends if s.direction == "transmit" else receives if s.direction == "receive" else sends | receives
+    if s.rail is not None:
+        mine &= table.rail == s.rail
+    return _middle(values[mine]), _middle(values[~(sends | receives)])
+
+
+def _middle(values: Floats) -> float:
+    good: Bools = np.isfinite(values) & (values > 0)
+    return float(np.median(values[good])) if good.any() else 0.0
