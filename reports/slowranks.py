@@ -1,8 +1,9 @@
 """Stragglers of a run: devices that compute more slowly than their peers, and ranks that arrive late.
 
-From the records alone. GEMM is each device's own work, so who is slow there, and again when it is repeated, is accused;
-of collectives only the lateness shows (the late rank's time is the shortest), and why it is late it does not say: that
-is a note. Who is slow is decided in `reports.localise.stragglers`.
+From the records alone. GEMM is each device's own work, and so is what a rank computes in a training step, beside the
+others of its pipeline rank: who is slow there, and again when it is repeated, is accused. Of collectives only the
+lateness shows (the late rank's time is the shortest), and why it is late it does not say: that is a note. Who is slow
+is decided in `reports.localise.stragglers`.
 
     found = slow_devices(stored)
     found.accused, found.to_repeat, found.notes
@@ -10,6 +11,7 @@ is a note. Who is slow is decided in `reports.localise.stragglers`.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -18,12 +20,12 @@ from dataclasses import dataclass, replace
 from benchmarks.measurement import Measurement
 from reports.culprits import FOLLOW_UP, LEAST_NODES
 from reports.localise import Suspect, Topology
-from reports.localise.stragglers import late_ranks, slow_ranks
+from reports.localise.stragglers import MIN_RANKS, late_ranks, slow_ranks
 from reports.localise.suspects import Findings
 from reports.pairtables import seats_of
 from reports.runs import StoredRun
 
-GEMM = "gemm.flops"
+GEMM, STEP = "gemm.flops", "training.step.time"
 SYNCHRONISING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")  # a broadcast's root may leave early
 OFTEN = 0.75  # of the collectives in which a rank must be late
 LEAST_COLLECTIVES = 3
@@ -36,7 +38,7 @@ class SlowDevices:
     suspects: tuple[Suspect, ...]
     accused: tuple[Suspect, ...]
     cleared: tuple[Suspect, ...]
-    to_repeat: tuple[str, ...]  # GEMM configs whose suspects wait for a second measurement
+    to_repeat: tuple[str, ...]  # configs whose suspects wait for a second measurement
     notes: tuple[str, ...]
 
 
@@ -48,14 +50,14 @@ def slow_devices(stored: StoredRun, *, topology: Topology | None = None) -> Slow
     again = {
         (e.detail["of"], e.detail.get("attempt", 1)): e.detail["config"] for e in stored.events if e.kind == FOLLOW_UP
     }
-    measured = [m for m in stored.measurements if m.metric == GEMM and m.outcome == "ok" and m.subject.rank is not None]
+    measured = [m for m in stored.measurements if m.outcome == "ok" and _computing(m)]
     repeats = set(again.values())
     suspects, accused, cleared, to_repeat, notes = [], [], [], [], []
     for config in dict.fromkeys(m.config for m in measured if m.config not in repeats):
         attempt = max(m.attempt for m in measured if m.config == config)
         first = _slow((m for m in measured if (m.config, m.attempt) == (config, attempt)), nodes, topology)
         second = [m for m in measured if m.config == again.get((config, attempt))]
-        if {m.subject.rank for m in second} < set(nodes):
+        if set().union(*map(_computing, second)) < set(nodes):
             second = []  # who was not heard again is not cleared
         notes += [f.common_cause for f in first.values() if f.common_cause]
         named = _worst(first.values())
@@ -75,27 +77,58 @@ def slow_devices(stored: StoredRun, *, topology: Topology | None = None) -> Slow
 
 
 def attempt_of(stored: StoredRun, config: str) -> int:
-    """The latest attempt at a GEMM config."""
+    """The latest attempt at a config."""
     return max((m.attempt for m in stored.measurements if m.config == config), default=1)
 
 
 def _slow(
     measured: Iterable[Measurement], nodes: Mapping[int, str], topology: Topology | None
 ) -> dict[str, Findings]:  # fmt: skip
-    """Findings by product (dtype and shape)."""
+    """Findings by product (dtype and shape), and of the training step."""
     rates: dict[str, dict[int, float]] = {}
+    found, ranks = {}, sorted(nodes)
+    where = [nodes[rank] for rank in ranks]
     for m in measured:
         rank = m.subject.rank
-        if rank is not None and rank in nodes and m.samples:
+        if m.metric == STEP:
+            values, what = _own_work(m), f"its own part of the step of {m.params.get('model', 'a model')}"
+            found[what] = slow_ranks(
+                [values.get(r, math.nan) for r in ranks], nodes=where, what=what, step_s=statistics.median(m.samples),
+                topology=topology,
+            )  # fmt: skip
+        elif rank is not None and rank in nodes and m.samples:
             what = f"{m.params.get('dtype', '')} GEMM {m.params.get('m')} x {m.params.get('n')} x {m.params.get('k')}"
             rates.setdefault(what, {})[rank] = statistics.median(m.samples)
-    found = {}
     for what, by_rank in rates.items():
-        ranks = sorted(nodes)
-        values = [by_rank.get(rank, float("nan")) for rank in ranks]
-        where = [nodes[rank] for rank in ranks]
-        found[what] = slow_ranks(values, nodes=where, what=what, better="higher", topology=topology)
+        rate = [by_rank.get(r, math.nan) for r in ranks]
+        found[what] = slow_ranks(rate, nodes=where, what=what, better="higher", topology=topology)
     return found
+
+
+def _computing(m: Measurement) -> set[int]:
+    """The ranks of whose own work a measurement tells."""
+    if m.metric == GEMM and m.subject.rank is not None:
+        return {m.subject.rank}
+    return set(m.columns["rank"]) if m.metric == STEP and "pipeline_rank" in m.columns and m.samples else set()
+
+
+def _own_work(m: Measurement) -> dict[int, float]:
+    """Seconds of each rank's own work in a step, as if all pipeline ranks had as much of it.
+
+    Stages differ (the head is one's alone), so each rank is held against its own pipeline rank; where that has fewer
+    than three, none of them can be called the slow one.
+    """
+    alike: dict[int, dict[int, float]] = {}
+    for rank, stage, seconds in zip(m.columns["rank"], m.columns["pipeline_rank"], m.columns["compute_s"], strict=True):
+        if seconds > 0:
+            alike.setdefault(stage, {})[rank] = seconds
+    groups = [group for group in alike.values() if len(group) >= MIN_RANKS]
+    if not groups:
+        return {}
+    usual = statistics.median(seconds for group in groups for seconds in group.values())
+    return {
+        rank: usual * seconds / statistics.median(group.values()) for group in groups for rank, seconds in group.items()
+    }
 
 
 def _worst(findings: Iterable[Findings]) -> list[Suspect]:

@@ -47,14 +47,15 @@ def derived(spec: Spec, place: Place) -> list[Metric]:
 def follow_up(
     stored: StoredRun, verdicts: Sequence[Verdict], configs: Sequence[Config], folder: Notes, cluster: Cluster
 ) -> list[Config]:
-    """What is measured beyond the plan: the re-test of a run's suspects, of slow devices their GEMM again, and where
+    """What is measured beyond the plan: the re-test of a run's suspects, of slow devices their work again, and where
     the whole is slow though all its parts are well, a probe of what leaves share. Written down as events."""
     by_id = {c.id: c for c in configs}
     asked: list[Config] = []
     for of in slow_devices(stored).to_repeat:
         if of in by_id:
             spec, place = from_config(by_id[of])
-            again = to_config(dataclasses.replace(spec, repetitions=spec.repetitions + 2), place)
+            count = "steps" if spec.benchmark == "training" else "repetitions"
+            again = to_config(dataclasses.replace(spec, **{count: getattr(spec, count) + 2}), place)
             folder.event(FOLLOW_UP, config=again.id, of=of, attempt=attempt_of(stored, of), spec=again.spec)
             asked.append(again)
     found = culprits(stored)
@@ -95,7 +96,7 @@ def conclude(stored: StoredRun, attempts: Mapping[str, int], cluster: Cluster) -
     number = len(accused) + bool(found.findings.common_cause)
     why = found.unsettled or _nameless(found, stored) or _hidden(found, plan)
     if slow.to_repeat:
-        why = why or "a device looked slow, and its GEMM was not repeated on all ranks"
+        why = why or "a device looked slow, and its work was not repeated on all ranks"
     if why:
         said |= {"judged": False, "notes": [*said["notes"], why]}
     if why and not number:

@@ -5,19 +5,15 @@ from __future__ import annotations
 import random
 import struct
 import zlib
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.collectives.spec import Collective
-from benchmarks.gemm.spec import Gemm
 from benchmarks.links.schedule import num_rounds, schedule
 from benchmarks.links.spec import Links
-from benchmarks.measurement import Event, Expected, Measurement, Subject, Verdict, now
-from benchmarks.spec import Place, to_config
+from benchmarks.measurement import Event, Expected, Measurement, Verdict, now
 from clusters.loader import load
 from reports import cabling, drainfile, png
 from reports.blamemap import blame_map
@@ -148,30 +144,6 @@ def test_wrong_data_of_a_retest_counts_also_where_its_speed_clears_everybody(tmp
     )
     assert found.samples == (1.0,)
     assert [s["title"] for s in found.notes["suspects"]] == [f"n{m.columns['a'][3]} to n{m.columns['b'][3]}"]
-
-
-def test_a_slow_device_whose_gemm_was_not_repeated_is_not_called_healthy(tmp_path: Path) -> None:
-    stored, notes = searched(tmp_path), Notebook()
-    gemm = to_config(Gemm(shapes=("64",)), Place(nodes=8))
-    flops = next(m for m in Gemm(shapes=("64",)).emits(Place(nodes=8)) if m.name == "gemm.flops")
-
-    def rates(config: str, ranks: Iterable[int]) -> tuple[Measurement, ...]:
-        return tuple(
-            flops.measured(
-                *(1e12 * (0.8 if rank == 5 else 1.0) * (1 + rank / 1e4) for _ in range(9)), config=config,
-                subject=Subject(group="rank", rank=rank, node=f"n{rank}"),
-            )
-            for rank in ranks
-        )  # fmt: skip
-
-    run = replace(stored.run, configs=(*stored.run.configs, gemm))
-    stored = replace(stored, run=run, measurements=stored.measurements + rates(gemm.id, range(8)))
-    (again,) = search.follow_up(stored, (), run.configs, notes, stored.cluster)
-    died = replace(stored, events=(*stored.events, *notes.events))
-    for heard, outcome in ((range(0), "error"), (range(4), "error"), (range(8), "ok")):
-        found = concluded(replace(died, measurements=died.measurements + rates(again.id, heard)))
-        assert found.outcome == outcome
-    assert found.samples == (1.0,)
 
 
 def test_of_two_nodes_neither_is_called_healthy(tmp_path: Path) -> None:
@@ -427,7 +399,7 @@ def test_a_picture_has_the_dots_it_was_given() -> None:
         png.picture(cells, ["#000000", "#ffffff"])
 
 
-# -- many, and slow devices -----------------------------------------------------------------------------------------
+# -- many ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_third_of_the_nodes_slow_is_one_failure_without_a_name_once_seen_twice(tmp_path: Path) -> None:
@@ -439,48 +411,6 @@ def test_a_third_of_the_nodes_slow_is_one_failure_without_a_name_once_seen_twice
     assert found.notes["suspects"] == [] and "software" in found.notes["common_cause"]
     assert found.samples == (1.0,), "it is no pass"
     assert concluded(follow_up(stored, lambda *_: 1.0)).notes["common_cause"] == ""
-
-
-def with_gemm(stored: StoredRun, rates: dict[int, float], repeated: dict[int, float] | None = None) -> StoredRun:
-    """GEMM of every rank, the ranks of `rates` at a share of the speed, and what a repetition showed."""
-    spec = Gemm(dtypes=("fp32",))
-    config = to_config(spec, Place(nodes=8, ranks_per_node=1))
-    again = to_config(replace(spec, repetitions=spec.repetitions + 2), Place(nodes=8, ranks_per_node=1))
-    metric = spec.emits(Place())[0]
-    found = [
-        metric.measured(
-            *[1e12 * (1 + 0.002 * rank % 0.01) * slow.get(rank, 1.0)] * 3, config=of.id,
-            subject=Subject(group="rank", rank=rank, node=f"n{rank}"),
-        )
-        for of, slow in ((config, rates), (again, repeated)) if slow is not None for rank in range(8)
-    ]  # fmt: skip
-    asked = {"config": again.id, "of": config.id, "attempt": 1}
-    events = (Event(kind=FOLLOW_UP, at=now(), detail=asked),) if repeated is not None else ()
-    run = replace(stored.run, configs=(*stored.run.configs, config))
-    return replace(stored, run=run, measurements=(*stored.measurements, *found), events=(*stored.events, *events))
-
-
-def test_a_device_that_is_slow_twice_is_accused_and_once_is_cleared(tmp_path: Path) -> None:
-    first = with_gemm(searched(tmp_path), {5: 0.7})
-    (asked,) = search.follow_up(first, (), first.run.configs, Notebook(), first.cluster)
-    assert asked.benchmark == "gemm"
-    twice = concluded(with_gemm(searched(tmp_path), {5: 0.7}, {5: 0.7}))
-    assert [(s["kind"], s["title"]) for s in twice.notes["suspects"]] == [("straggler", "n5")]
-    assert "the others wait" in twice.notes["suspects"][0]["evidence"] and twice.samples == (1.0,)
-    once = concluded(with_gemm(searched(tmp_path), {5: 0.7}, {}))
-    assert once.notes["suspects"] == [] and once.notes["cleared"] == ["n5"]
-    assert concluded(with_gemm(searched(tmp_path), {5: 1.3})).notes["suspects"] == [], "a fast one is none"
-
-
-def test_a_rank_that_is_late_in_most_collectives_is_noted(tmp_path: Path) -> None:
-    stored = searched(tmp_path)
-    spec = Collective(op="all_reduce", sizes=(8, 64, 512))
-    metrics = [m for size in spec.sizes for m in spec.metrics(size) if m.name.endswith("latency")]
-    columns = {"rank": list(range(8)), "median_s": [1e-3 if rank == 2 else 2e-3 + 1e-6 * rank for rank in range(8)]}
-    late = tuple(m.measured(2e-3, columns=columns, config="c") for m in metrics)
-    found = concluded(replace(stored, measurements=(*stored.measurements, *late)))
-    assert any(note.startswith("n2 arrives late in 3 of 3 collectives") for note in found.notes["notes"])
-    assert found.samples == (0.0,)
 
 
 # -- the trials' own arithmetic -------------------------------------------------------------------------------------

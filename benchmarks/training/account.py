@@ -97,11 +97,11 @@ class Account:
         return notes
 
     def columns(self) -> dict[str, list[Any]]:
-        """Of every rank: the median of its steps, its own compute in them, and its memory at the fullest."""
-        timing = self.timing
+        """Of every rank: its place in the pipeline, median step, own compute in it, and memory at the fullest."""
+        timing, per_stage = self.timing, self.world.size // self.job.layout.pp
         found: dict[str, list[Any]] = {
             "rank": list(range(self.world.size)), "median_s": list(map(median, timing.times)),
-            "compute_s": timing.compute,
+            "compute_s": timing.compute, "pipeline_rank": [r // per_stage for r in range(self.world.size)],
         }  # fmt: skip
         return found | ({"peak_bytes": timing.peak_bytes} if all(timing.peak_bytes) else {})
 
