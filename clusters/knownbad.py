@@ -7,6 +7,7 @@ The file is TOML, one table a node, and belongs to whoever runs the cluster (`[c
     ticket = "HW-1234"
     expires = 2026-12-24
     reason = "NIC 3 negotiates 200G"
+    wrong_data = false            # true: it is known to spoil data too; without, that still wakes people
 
 An entry that has expired no longer excuses anything: the node counts again, and the entry is shown until it is removed.
 """
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-FIELDS = ("owner", "ticket", "expires", "reason")
+FIELDS = ("owner", "ticket", "expires", "reason", "wrong_data")
 
 
 class KnownBadError(ValueError):
@@ -35,6 +36,7 @@ class KnownBad:
     ticket: str
     expires: date
     reason: str = ""
+    wrong_data: bool = False  # known to spoil data, too
 
     def counts(self, today: date) -> bool:
         """Whether the entry still holds."""
@@ -65,6 +67,8 @@ def load(path: Path) -> tuple[KnownBad, ...]:
             raise KnownBadError(f"{path} [{node}]: {', '.join(missing)} missing: nobody would ever look at it again")
         if type(table["expires"]) is not date:  # a time of day is a date to Python, and compares with none
             raise KnownBadError(f"{path} [{node}] expires: a date without quotes, such as 2026-12-24")
+        if not isinstance(table.get("wrong_data", False), bool):
+            raise KnownBadError(f"{path} [{node}] wrong_data: true or false, without quotes")
         found.append(KnownBad(node=node, **table))
     return tuple(found)
 

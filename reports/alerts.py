@@ -4,7 +4,8 @@
 
 An alert's labels name the trouble, never the run or a value, so that the same trouble on the next night is the same
 alert; since when it lasts is taken over from the night before (RUN/alerts.json). What was there then and is gone is
-told once, as ended. A node that somebody answers for is marked acknowledged until the date in the known-bad file.
+told once, as ended. A node that somebody answers for is marked acknowledged until the date in the known-bad file, but for wrong data only
+where the file says that this is known.
 """
 
 from __future__ import annotations
@@ -189,12 +190,16 @@ def _labels(node: str, kind: str) -> dict[str, str]:
 
 
 def _acknowledged(alert: Alert, entries: Mapping[str, KnownBad], today: date) -> Alert:
-    """Marked where its node is known to be bad; an entry that has expired is only told."""
+    """Marked where its node is known to be bad; an entry that has expired is only told.
+
+    Wrong data wakes people unless the entry knows of it: who answers for a slow node has not seen that.
+    """
     entry = entries.get(alert.labels.get("node", ""))
     if entry is None:
         return alert
     told = "; ".join(filter(None, [alert.details, entry.line(today)]))
-    return replace(alert, details=told, acknowledged=entry.ticket if entry.counts(today) else "")
+    known = entry.counts(today) and (entry.wrong_data or alert.name != "WrongData")
+    return replace(alert, details=told, acknowledged=entry.ticket if known else "")
 
 
 def unique(found: Iterable[Alert]) -> list[Alert]:

@@ -88,6 +88,17 @@ def test_whoever_answers_for_a_node_is_left_alone_until_the_date(history):
     )
 
 
+def test_wrong_data_of_a_node_known_to_be_slow_still_wakes_people(history):
+    tonight = write(history, 12, gpu={3: 0.4})
+    slow = KnownBad(node="node0", owner="rack team", ticket="HW-17", expires=date(2026, 12, 24))
+    for entry, ticket in ((slow, ""), (dataclasses.replace(slow, wrong_data=True), "HW-17")):
+        (alert,) = found(
+            tonight, known_bad=[entry],
+            change=lambda v: dataclasses.replace(v, metric=v.metric.replace("gemm.flops", "gemm.error")),
+        )  # fmt: skip
+        assert (alert.name, alert.acknowledged) == ("WrongData", ticket) and "HW-17" in alert.details
+
+
 def test_the_same_trouble_is_the_same_alert_until_it_ends(history, capsys):
     first, second, third = (write(history, n, gpu={3: slow}) for n, slow in ((12, 0.4), (13, 0.41), (14, 1.0)))
     for folder in (first, second):

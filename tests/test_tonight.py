@@ -110,6 +110,7 @@ def test_an_expired_entry_excuses_nothing_and_is_not_forgotten():
         ("[n17]\nowner = 'o'\nticket = 't'\nexpires = '2026-12-24'", "a date without quotes"),
         ("[n17]\nowner = 'o'\nticket = 't'\nexpires = 2026-12-24T08:00:00", "a date without quotes"),
         (ENTRY + "why = 'x'", "unknown why"),
+        (ENTRY + "wrong_data = 'yes'", "true or false"),
         ("[n17", "bad.toml"),
     ],
 )
