@@ -4,8 +4,8 @@
 
 An alert's labels name the trouble, never the run or a value, so that the same trouble on the next night is the same
 alert; since when it lasts is taken over from the night before (RUN/alerts.json). What was there then and is gone is
-told once, as ended. A node that somebody answers for is marked acknowledged until the date in the known-bad file, but for wrong data only
-where the file says that this is known.
+told once, as ended. A node that somebody answers for is marked acknowledged until the date in the known-bad file; its
+wrong data only where the file says that this is known.
 """
 
 from __future__ import annotations
