@@ -3,6 +3,7 @@
 #   CLUSTER=name|file.toml   the cluster file to judge by          (accept)
 #   SUITE=name               smoke, acceptance, nightly, node ...  (accept)
 #   ARGS="..."               more words for pytest                 (accept, test, bench, gpu-check)
+#   TESTS="tests/test_x.py"  only these                            (test)
 #   PYTHON=/path/python3     build on this interpreter and use the torch it has
 #   TORCH_INDEX=URL          take torch from this index
 #   WHEELHOUSE=folder        install from this folder, without a network
@@ -10,6 +11,7 @@
 CLUSTER ?= local
 SUITE ?=
 ARGS ?=
+TESTS ?= tests
 TORCH_INDEX ?=
 WHEELHOUSE ?=
 PYTHON ?=
@@ -33,7 +35,7 @@ accept: ## test this machine (or CLUSTER=...) and make the page; set up on the f
 
 test: ## the project's own tests
 	@$(SETUP) --dev
-	@$(RUN) pytest tests --timeout 300 $(ARGS)
+	@$(RUN) pytest $(TESTS) --timeout 300 $(ARGS)
 
 lint: ## style, allowed imports and types
 	@$(SETUP) --dev
