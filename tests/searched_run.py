@@ -34,12 +34,12 @@ source = "definition"
 
 def searched(
     folder: Path, *, nodes: int = 8, rails: int = 1, spec: Links | None = None, fault: Fault = lambda *_: 1.0,
-    left_out: Sequence[int] = (), late: Fault | None = None,
+    left_out: Sequence[int] = (), late: Fault | None = None, limits: str = "",
 ) -> StoredRun:  # fmt: skip
     """A run of one tournament. Ranks of the nodes `left_out` met only one other; with `late`, how many times as long as
-    usual a round trip takes, latencies too."""
+    usual a round trip takes, latencies too. `limits` are further tables of its cluster file."""
     path = folder / "cluster.toml"
-    path.write_text(FILE.format(nodes=nodes, rails=rails), encoding="utf-8")
+    path.write_text(FILE.format(nodes=nodes, rails=rails) + limits, encoding="utf-8")
     spec = spec or Links(passes=1, meet="nodes" if rails > 1 else "ranks")
     config = to_config(spec, Place(nodes=nodes, ranks_per_node=rails))
     environments = tuple(

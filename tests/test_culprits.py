@@ -6,6 +6,7 @@ import random
 import struct
 import zlib
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from benchmarks.links.schedule import num_rounds, schedule
 from benchmarks.links.spec import Links
 from benchmarks.measurement import Event, Expected, Measurement, Verdict, now
+from benchmarks.spec import Place
 from clusters.loader import load
 from reports import cabling, drainfile, png
 from reports.blamemap import blame_map
@@ -26,7 +28,7 @@ from reports.runs import RunError, StoredRun
 from suites import places, search, searchplan
 from suites.options import Options, UsageError, seconds
 from suites.test_links import tournament
-from tests.searched_run import FILE, Notebook, measured, searched
+from tests.searched_run import FILE, SPEED, Notebook, measured, searched
 from tests.testbed import trials
 from tests.testbed.faults import Fault
 
@@ -411,6 +413,32 @@ def test_a_third_of_the_nodes_slow_is_one_failure_without_a_name_once_seen_twice
     assert found.notes["suspects"] == [] and "software" in found.notes["common_cause"]
     assert found.samples == (1.0,), "it is no pass"
     assert concluded(follow_up(stored, lambda *_: 1.0)).notes["common_cause"] == ""
+
+
+@pytest.mark.parametrize(("speed", "outcome"), [(1.0, "ACCEPTED"), (0.5, "REJECTED")])
+def test_all_alike_and_all_slow_is_rejected_by_the_limit_and_accuses_nobody(tmp_path, speed, outcome) -> None:
+    floor = f'[limits.f]\nmetric = "links.bandwidth"\nunit = "B/s"\nfloor = {0.8 * SPEED}\nsource = "a data sheet"\n'
+    stored = searched(tmp_path, fault=lambda *_: speed, limits=floor)
+    (config,), place = stored.run.configs, Place(nodes=8, ranks_per_node=1)
+    size = max(config.spec["bandwidth_sizes"])
+    metrics = [Links().pair_metric("bandwidth", size), search.SUSPECTS]
+    expected = tuple(
+        Expected(
+            metric=m.name, unit=m.unit, better=m.better, config=config.id, test="t", params=m.params, per=m.per,
+            units=m.units or place.units(m.per),
+        )
+        for m in metrics
+    )  # fmt: skip
+    run = replace(stored.run, expected=expected)
+    ended = Event(kind="ended", at=now(), detail={})
+    suspects = replace(concluded(stored), config=config.id)
+    stored = replace(
+        stored, run=run, measurements=(*stored.measurements, suspects),
+        events=(Event(kind="selected", at=now(), detail={"all": True}), ended),
+    )  # fmt: skip
+    verdicts = stored.verdicts(today=date(2026, 12, 1))
+    assert stored.outcome(verdicts) == outcome, [(v.metric, v.status, v.reason) for v in verdicts]
+    assert suspects.samples == (0.0,)
 
 
 # -- the trials' own arithmetic -------------------------------------------------------------------------------------
