@@ -90,6 +90,8 @@ class Culprits:
 
 def _covers(kept: Suspect, other: Suspect) -> bool:
     """Whether a suspect that is accused already is what another one is seen by, too."""
+    if None not in (kept.rail, other.rail) and kept.rail != other.rail:
+        return False  # two ports of one host
     one_place = len(kept.nodes) == 1 or kept.kind == "corruption"
     return bool(other.nodes) and one_place and set(other.nodes) <= set(kept.nodes)
 

@@ -67,6 +67,27 @@ def test_a_delay_excuses_its_own_host_only(tmp_path):
     assert sorted(accused(of)) == [("delay", "n3 rail 0 either"), ("nic", "n6 rail 0 transmit")]
 
 
+def test_a_delayed_rail_excuses_no_other_rail_of_its_host(tmp_path):
+    def late(a: int, b: int, rail: int) -> float:
+        return LATE if 3 in (a, b) and rail == 0 else 1.0
+
+    def slow(a: int, _b: int, rail: int) -> float:
+        return 0.9 if a == 3 and rail == 1 else 1.0
+
+    stored = searched(tmp_path, rails=4, fault=slow, late=late)
+    of = culprits(retested(stored, slow, late))
+    assert sorted(accused(of)) == [("delay", "n3 rail 0 either"), ("nic", "n3 rail 1 transmit")]
+
+
+def test_two_slow_rails_of_one_host_are_two_suspects(tmp_path):
+    def slow(a: int, _b: int, rail: int) -> float:
+        return 0.9 if a == 3 and rail in (1, 3) else 1.0
+
+    stored = searched(tmp_path, rails=6, fault=slow)
+    of = culprits(retested(stored, slow, HEALTHY))
+    assert sorted(accused(of)) == [("nic", "n3 rail 1 transmit"), ("nic", "n3 rail 3 transmit")]
+
+
 def test_a_delay_that_is_gone_in_the_re_test_excuses_nobody(tmp_path):
     of = found(tmp_path, slow=at(3, 0.92), late=at(3, LATE), then=at(3, 1.0))
     assert accused(of) == [("nic", "n3 rail 0 both")]

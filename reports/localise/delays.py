@@ -23,18 +23,31 @@ def told_apart(slow: Findings, late: Findings, *, bytes_at_once: float, round_tr
     `slow` was screened from bandwidths in bytes/s, of repetitions that move `bytes_at_once` bytes and wait for at most
     `round_trips` of them; `late` from half round trips in seconds, of the same pairs.
     """
-    delayed = {
-        (s.where, d.where): replace(d, evidence=f"{d.evidence}; that explains bandwidth {percent(s.slower)} lower")
-        for s in slow.suspects for d in late.suspects
-        if d.kind == "delay" and s.kind in NODE and d.where == s.where
-        and _explains(d, s, late, slow, bytes_at_once=bytes_at_once, round_trips=round_trips)
-    }  # fmt: skip
-    only_late = {where for where, _ in delayed}
-    kept = tuple(s for s in slow.suspects if not (s.kind in NODE and s.where in only_late))
-    known = {node for s in kept for node in s.nodes}
-    by_host = {d.where: d for d in delayed.values()}
-    rest = tuple(by_host.get(s.where, s) for s in late.suspects if not set(s.nodes) & known)
+    sentences: dict[object, str] = {}  # of a delay: what it explains
+    excused = set()
+    for s in slow.suspects:
+        for d in late.suspects:
+            if d.kind == "delay" and _same_port(s, d) and _explains(
+                d, s, late, slow, bytes_at_once=bytes_at_once, round_trips=round_trips
+            ):  # fmt: skip
+                excused.add(s.element)
+                sentences[d.element] = f"{d.evidence}; that explains bandwidth {percent(s.slower)} lower"
+    kept = tuple(s for s in slow.suspects if s.element not in excused)
+    rest = tuple(
+        replace(d, evidence=sentences.get(d.element, d.evidence))
+        for d in late.suspects if not any(_same_port(s, d) or _wider(s, d) for s in kept)
+    )  # fmt: skip
     return replace(slow, suspects=kept), replace(late, suspects=rest)
+
+
+def _same_port(s: Suspect, d: Suspect) -> bool:
+    """Whether both are about one host, and not about two different rails of it."""
+    return s.kind in NODE and s.where == d.where and (None in (s.rail, d.rail) or s.rail == d.rail)
+
+
+def _wider(s: Suspect, d: Suspect) -> bool:
+    """Whether a suspect that is no host or NIC (a rack, what loses) says all about the nodes of another."""
+    return s.kind not in NODE and bool(set(s.nodes) & set(d.nodes))
 
 
 def _explains(
