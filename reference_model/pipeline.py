@@ -2,7 +2,7 @@
 
 `orders` gives each rank's actions as torch's schedules define them; `simulate` plays them with a cost per
 stage and finds the step, the bubble and how many micro-batches are alive at once. Nothing runs: neither
-ranks nor tensors. Overlap of a forward with a backward (DualPipeV) is played one after the other.
+ranks nor tensors. A forward paired with a backward (DualPipeV) is played before it, as parallel.py runs it.
 
 >>> job = Job(shape=SHAPES["70b"], layout=Layout.parse("pp4"), sequence=8192, micro_batches=8)
 >>> round(simulate(job, orders(job), Costs.even(job.stages)).bubble, 4)       # (p - 1) / (m + p - 1)

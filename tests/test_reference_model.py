@@ -1,11 +1,14 @@
 """The reference model in one process: its arithmetic, its layouts, what it refuses, what it computes."""
 
+import itertools
+import re
 import time
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -14,6 +17,7 @@ from reference_model.job import SCHEDULES, Job, gate_job
 from reference_model.layout import Layout
 from reference_model.ledger import Ledger
 from reference_model.model import Places, Transformer, initialise, rope_angles, rotate
+from reference_model.parallel import UnpairedDualPipeV
 from reference_model.pipeline import Costs, orders, simulate
 from reference_model.shape import SHAPES, Shape, shape_of
 from reference_model.tokens import SyntheticTokens
@@ -146,6 +150,18 @@ class TestPipeline:
     @pytest.mark.parametrize(("p", "m", "bubble"), [(4, 8, 0.0588), (8, 32, 0.0352)])
     def test_splitting_the_backward_pass_shrinks_it(self, schedule, p, m, bubble):
         assert pipeline(p, m, schedule, 2)[1].bubble == pytest.approx(bubble, abs=1e-4)
+
+    def test_a_result_is_sent_before_anything_else_is_done(self):
+        """torch's own DualPipeV sends what the forward of a pair made only after the backward beside it."""
+        this, _ = pipeline(4, 8, "dualpipev", 2)
+        ran = get_schedule_ops(UnpairedDualPipeV, 4, 8, 2, with_comms=True)
+        for planned, actions in zip(orders(this), ran, strict=True):
+            words = list(map(str, actions))
+            work = [word for word in words if re.fullmatch(r"\d+[FBIW]\d+", word)]
+            assert work == [f"{a.stage}{a.kind}{a.micro_batch}" for a in planned]
+            sent = [(before, word) for before, word in itertools.pairwise(words) if "SEND_" in word]
+            assert len(sent) >= 8
+            assert [pair for pair in sent if pair[0].replace("I", "B") != pair[1].replace("SEND_", "")] == []
 
     @pytest.mark.parametrize(
         ("schedule", "v", "alive"),
