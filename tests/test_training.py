@@ -3,11 +3,14 @@
 Run as a script, this file is the ranks' program: one process that forks them, so that torch is imported once.
 """
 
+import itertools
 import json
 import os
 import socket
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ from benchmarks.spec import Place
 from benchmarks.training.spec import Training
 
 RANKS = 4
+STALL_S = 0.3
 LIMIT_S = 240
 
 
@@ -150,13 +154,35 @@ class TestFourRanks:
         assert "embedding.weight" in measured["no embedding gradient", "training.gradient_error"]["notes"]["worst"]
         assert measured["nan", "training.gradient_error"]["samples"] == [float("inf")]
 
+    def test_steps_learn_from_a_token_file_and_its_stall_is_in_the_record(self, measured):
+        """The file holds one token over and over: a model that reads it soon knows what comes next."""
+        made_up, read = (measured[case, "training.step.time"]["notes"]["losses"] for case in ("right", "stored"))
+        assert read[-1] < made_up[-1] - 0.01
+        assert all(0.0 <= share < 1.0 for share in measured["stored", "training.data_share"]["samples"])
+        assert ("right", "training.data_share") not in measured
 
-def measure(rank: int, port: int) -> None:
-    """One rank: every case after the other; rank 0 prints what it measured."""
+    def test_what_storage_keeps_a_step_waiting_is_told(self, measured):
+        """Planted: every read takes so long more."""
+        share = measured["slow storage", "training.data_share"]["samples"]
+        times = measured["slow storage", "training.step.time"]
+        assert all(s * t >= STALL_S for s, t in zip(share, times["samples"], strict=True))
+        assert times["notes"]["split"]["data"] > 0.0
+
+    @pytest.mark.parametrize(
+        ("case", "reason"),
+        [("another vocabulary", "vocabulary of 999 and the model's is 2048"), ("too short", "use a longer file")],
+    )
+    def test_a_token_file_that_does_not_fit_is_refused_by_every_rank(self, measured, case, reason):
+        assert [reason in measured[case, f"rank {rank}"]["reason"] for rank in range(RANKS)] == [True] * RANKS
+
+
+def measure(rank: int, port: int, folder: str) -> None:
+    """One rank: every case after the other; rank 0 prints what it measured, all ranks why they refused."""
     import torch
 
     from benchmarks.training.run import run
     from benchmarks.world import open_world
+    from reference_model.packed import PackedTokens
     from reference_model.trainer import Trainer
 
     torch.set_num_threads(1)
@@ -176,18 +202,44 @@ def measure(rank: int, port: int) -> None:
     }
     for case, plant in plants.items():
         Trainer._loss, Trainer.gradients = plant.get("_loss", honest[0]), plant.get("gradients", honest[1])
-        for m in run(
-            Training(sequence=32, steps=3, warmup=1, observed=1, dtype="bf16" if case == "bf16" else "fp32"), world
-        ):
-            line = {
-                "case": case,
-                "metric": m.metric,
-                "samples": m.samples,
-                "outcome": m.outcome,
-                "reason": m.reason,
-                "columns": m.columns,
-            }
-            print(json.dumps({**line, "notes": m.notes}), flush=True)
+        told(case, run(spec("bf16" if case == "bf16" else "fp32"), world))
+    Trainer._loss, Trainer.gradients = honest
+    stored = f"{folder}/stored"
+    told("stored", run(spec("fp32", data=stored), world))
+    promptly = PackedTokens.rows
+    PackedTokens.rows = lambda self, **which: time.sleep(STALL_S) or promptly(self, **which)
+    told("slow storage", run(spec("fp32", data=stored), world))
+    for case in ("another vocabulary", "too short"):
+        try:
+            told(case, run(spec("fp32", data=f"{folder}/{case}"), world))
+        except ValueError as error:
+            Path(folder, f"{case} {rank}").write_text(str(error))
+    world.barrier()
+    if rank == 0:
+        for case, other in itertools.product(("another vocabulary", "too short"), range(RANKS)):
+            said = Path(folder, f"{case} {other}")
+            reason = said.read_text() if said.exists() else "not refused"
+            print(json.dumps({"case": case, "metric": f"rank {other}", "outcome": "error", "reason": reason}))
+        sys.stdout.flush()
+
+
+def spec(dtype, **fields):
+    """A few small steps."""
+    return Training(sequence=32, steps=3, warmup=1, observed=1, dtype=dtype, **fields)
+
+
+def told(case, found):
+    """Print what a case measured."""
+    for m in found:
+        line = {
+            "case": case,
+            "metric": m.metric,
+            "samples": m.samples,
+            "outcome": m.outcome,
+            "reason": m.reason,
+            "columns": m.columns,
+        }
+        print(json.dumps({**line, "notes": m.notes}), flush=True)
 
 
 def changed(gradients, name, factor):
@@ -196,9 +248,16 @@ def changed(gradients, name, factor):
 
 
 if __name__ == "__main__":
+    import torch
     from torch.multiprocessing import start_processes
+
+    from reference_model.packed import pack
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         free_port = probe.getsockname()[1]
-    start_processes(measure, (free_port,), nprocs=RANKS, start_method="fork")
+    with tempfile.TemporaryDirectory() as own:
+        pack(Path(own, "stored"), [torch.full((5000,), 7)], vocab=2048)
+        pack(Path(own, "another vocabulary"), [torch.full((5000,), 7)], vocab=999)
+        pack(Path(own, "too short"), [torch.full((100,), 7)], vocab=2048)
+        start_processes(measure, (free_port, own), nprocs=RANKS, start_method="fork")
