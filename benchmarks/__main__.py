@@ -66,6 +66,8 @@ def _measure(spec: Any, place: Place, timeout_s: float) -> int:
     for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}.items():
         os.environ.setdefault(name, value)
     os.environ.update({name: value for name, _, value in (pair.partition("=") for pair in place.env)})
+    if os.environ["RANK"] == "0" and (warning := spec.warning(place) if hasattr(spec, "warning") else ""):
+        print(f"warning: {warning}", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="rackproof-", dir=scratch.root()) as own:
         world = open_world(place, timeout_s=timeout_s)
         world = dataclasses.replace(world, scratch=world.gather(own)[world.local_ranks[0]])
@@ -116,9 +118,10 @@ def add_fields(command: argparse.ArgumentParser, cls: type[Any]) -> None:
     for field in dataclasses.fields(cls):
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         default = None if required else field.default
+        alone: dict[str, Any] = {"nargs": "?", "const": True} if hints[field.name] is bool else {}
         command.add_argument(
             f"--{field.name.replace('_', '-')}", dest=field.name, required=required, default=default,
-            type=_reader(hints[field.name]), help="required" if required else f"default {_shown(default)}",
+            type=_reader(hints[field.name]), help="required" if required else f"default {_shown(default)}", **alone,
         )  # fmt: skip
 
 

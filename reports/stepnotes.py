@@ -59,6 +59,8 @@ def _rates(found: Mapping[str, Measurement], flops: Mapping[str, Any]) -> Iterat
 
 
 def _steadiness(step: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if isinstance(warning := step.get("warning"), str):
+        yield "warning", warning
     if (late := _number(step.get("p95_s"))) is not None:
         yield "95 of 100 steps", f"within {quantity(late, 's')}"
     if (spread := _number(step.get("variation"))) is not None:

@@ -65,9 +65,9 @@ def plan_for(options: Options) -> Plan:
     try:
         cluster = storageplace.under_test(load(options.cluster, nodes=options.nodes), options.checkpoint_dir)
         cluster = places.with_places(cluster, options)
-        installed = _installed(cluster, options.wish)
-        check_metrics(cluster, metrics(cluster, installed, built=built))
-        plan = make_plan(cluster, options.suite, checks(options.suite), installed, built=built)
+        found = installed(cluster, options.wish)
+        check_metrics(cluster, metrics(cluster, found, built=built))
+        plan = make_plan(cluster, options.suite, checks(options.suite), found, built=built)
         check_settings(cluster, {"campaign": SETTINGS, **cluster.asked})
         return plan
     except (ClusterError, DriverError, ValueError) as error:
@@ -107,7 +107,7 @@ def left_out(plan: Plan, options: Options, selected: Sequence[str]) -> str:
     return ""
 
 
-def _installed(cluster: Cluster, wish: Wish) -> tuple[InstalledGpu, ...]:
+def installed(cluster: Cluster, wish: Wish) -> tuple[InstalledGpu, ...]:
     """The GPUs of a node: this machine's, or where ranks will surely run elsewhere, those that the file promises."""
     elsewhere = wish.launcher in (*OF_SLURM, "ssh") or wish.nodelist or wish.partition
     if not (elsewhere and cluster.gpu):

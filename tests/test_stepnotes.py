@@ -62,6 +62,10 @@ def test_the_straggler_the_loss_and_what_is_hidden():
     assert rows["memory traffic"].startswith("78 %")
 
 
+def test_a_warning_of_the_benchmark_is_shown():
+    assert ("warning", "groups cross nodes") in facts(found(warning="groups cross nodes"))
+
+
 def test_names_are_escaped():
     table = panel("x", found(straggler={"waited_for": 0.3, "rank": 7, "node": "<script>"}))
     assert "<script>" not in table.chart

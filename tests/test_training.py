@@ -60,6 +60,32 @@ class TestSpec:
         with pytest.raises(ValueError, match=cure):
             Training(**fields).check(place())
 
+    def test_tensor_parallelism_across_nodes_is_refused_or_warned_of(self):
+        two = Place(nodes=2, ranks_per_node=2)
+        with pytest.raises(ValueError, match="would cross the network"):
+            Training(layout="tp4").check(two)
+        asked = Training(layout="tp4", allow_tp_across_nodes=True)
+        asked.check(two)
+        assert "groups of 4 ranks cross nodes of 2" in asked.warning(two)
+        assert asked.warning(place()) == Training(layout="tp2,dp2").warning(two) == ""
+
+    def test_a_deterministic_job_is_another_job_in_a_launch_of_its_own(self):
+        plain, exact = Training(), Training(deterministic=True)
+        assert (plain.env, exact.env) == ((), ("CUBLAS_WORKSPACE_CONFIG=:4096:8",))
+        assert {m.params["deterministic"] for m in exact.emits(place())} == {True}
+        assert not any("deterministic" in m.params for m in plain.emits(place()))
+
+
+def test_torch_is_deterministic_only_for_the_job_that_asked_for_it():
+    import torch
+
+    from benchmarks.training.run import operations
+
+    with pytest.raises(KeyError), operations(deterministic=True):
+        assert torch.are_deterministic_algorithms_enabled()
+        raise KeyError
+    assert not torch.are_deterministic_algorithms_enabled()
+
 
 @pytest.fixture(scope="module")
 def measured():
@@ -112,6 +138,7 @@ class TestFourRanks:
     def test_the_prediction_rests_on_this_run_and_stands_beside_the_step(self, measured):
         share = measured["right", "training.predicted_share"]
         times = measured["right", "training.step.time"]
+        assert share["notes"]["source"].startswith("products, attention, memory and links (pp, tp), measured on these")
         assert share["samples"] == pytest.approx([share["notes"]["step_s"] / s for s in times["samples"]])
         assert min(share["notes"][rate] for rate in ("products_flops", "memory_rate")) > 0
         assert share["notes"]["link_rates"].keys() == {"tp", "pp"}
@@ -205,7 +232,7 @@ def measure(rank: int, port: int, folder: str) -> None:
         told(case, run(spec("bf16" if case == "bf16" else "fp32"), world))
     Trainer._loss, Trainer.gradients = honest
     stored = f"{folder}/stored"
-    told("stored", run(spec("fp32", data=stored), world))
+    told("stored", run(spec("fp32", data=stored, deterministic=True), world))
     promptly = PackedTokens.rows
     PackedTokens.rows = lambda self, **which: time.sleep(STALL_S) or promptly(self, **which)
     told("slow storage", run(spec("fp32", data=stored), world))

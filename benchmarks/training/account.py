@@ -85,6 +85,8 @@ class Account:
             "straggler": {"waited_for": share, "rank": rank, "node": self.world.nodes[rank]},
             "hidden": self.hidden(), "collectives": self.collectives(), "memory_use": self.memory_use(),
         }  # fmt: skip
+        if warning := self.spec.warning(self.world.place):
+            notes["warning"] = warning
         if self.plan and len(self.plan.slots) <= MOST_SLOTS:  # rank, kind, stage, micro-batch, begin, end
             notes["timeline"] = [[r, *a, round(begin, 6), round(end, 6)] for r, a, begin, end in self.plan.slots]
         if planned := self.planned():
@@ -137,11 +139,17 @@ class Account:
         """What the predicted step rests on."""
         figures = self.figures
         return {
-            "step_s": self.predicted.step, "split": self.predicted.parts,
+            "step_s": self.predicted.step, "split": self.predicted.parts, "source": self.source(),
             "products_flops": figures.machine.flops, "memory_rate": figures.machine.memory_bandwidth,
             "link_rates": figures.links, "block_s": list(vars(figures.block).values()),
             "head_s": list(vars(figures.head).values()),
         }  # fmt: skip
+
+    def source(self) -> str:
+        """Where the prediction's figures are from."""
+        axes = ", ".join(sorted(self.figures.links))
+        links = f" and links ({axes})" if axes else ""
+        return f"products, attention, memory{links}, measured on these ranks before the steps"
 
     def planned(self) -> Prediction | None:
         """The step as the data sheets have it (--dry-run says the same), where they were given."""

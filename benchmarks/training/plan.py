@@ -83,6 +83,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--schedule", choices=SCHEDULES, default="1f1b")
     made.add_argument("--stages-per-rank", type=int, default=1)
     made.add_argument("--recompute", choices=RECOMPUTE, default="none")
+    made.add_argument("--allow-tp-across-nodes", action="store_true", help="tensor parallel groups over the network")
     made.add_argument("--search", action="store_true", help="propose the fastest layouts that fit the cluster")
     return made
 
@@ -94,8 +95,11 @@ def asked_job(options: argparse.Namespace, machine: Machine, gpus: int) -> Job:
     layout = Layout.parse(options.layout)
     if layout.ranks > gpus:
         raise ValueError(f"layout {layout} needs {layout.ranks} GPUs and the cluster has {gpus}: use a smaller one")
-    if layout.tp > machine.gpus_per_node:
-        raise ValueError(f"tp {layout.tp} would cross nodes of {machine.gpus_per_node} GPUs: use at most that")
+    if layout.tp > machine.gpus_per_node and not options.allow_tp_across_nodes:
+        raise ValueError(
+            f"tp {layout.tp} would cross nodes of {machine.gpus_per_node} GPUs: use at most that, or "
+            "--allow-tp-across-nodes to see its price"
+        )
     shape = shape_of(options.model)
     job = Job(
         shape=shape.cut(options.layers) if options.layers else shape, layout=layout, sequence=options.sequence,

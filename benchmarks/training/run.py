@@ -9,6 +9,7 @@ account.py. If the proof fails, no speed is reported: a time of wrong work is no
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import math
 from collections.abc import Iterator
@@ -34,6 +35,26 @@ DTYPES = {"bf16": torch.bfloat16, "fp8": torch.bfloat16, "fp32": torch.float32, 
 def run(spec: Training, world: World) -> Iterator[Measurement]:
     """Prove, then time. Rank 0 yields; every rank takes part."""
     spec.check(world.place)
+    with operations(deterministic=spec.deterministic):
+        yield from proven_and_timed(spec, world)
+    gc.collect()  # pipeline stages hold themselves in cycles: the next benchmark needs their memory
+    if world.device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+@contextlib.contextmanager
+def operations(*, deterministic: bool) -> Iterator[None]:
+    """Within, torch refuses or replaces operations that would not repeat bit for bit, where that is asked for."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(deterministic)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+def proven_and_timed(spec: Training, world: World) -> Iterator[Measurement]:
+    """The errors of the step, then its speed."""
     job = spec.job(world.place)
     refuse_what_cannot_fit(job, world)
     refuse_what_cannot_be_read_or_multiplied(job, world)
@@ -44,9 +65,6 @@ def run(spec: Training, world: World) -> Iterator[Measurement]:
         proofs.append(prove(gate_job(job), grid, world, dtype=dtype))
     yield from proven(spec, world, proofs)
     yield from timed(spec, world, job, grid, proofs)
-    gc.collect()  # pipeline stages hold themselves in cycles: the next benchmark needs their memory
-    if world.device.type == "cuda":
-        torch.cuda.empty_cache()
 
 
 def refuse_what_cannot_fit(job: Job, world: World) -> None:

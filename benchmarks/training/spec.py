@@ -48,6 +48,7 @@ class Training:
     inside_rate: float = 0.0  # ... of its links inside a node, one way ...
     between_rate: float = 0.0  # ... and of its share of the network: from a data sheet, for the plan shown beside
     seed: int = 0  # of weights and tokens
+    deterministic: bool = False  # only operations that repeat bit for bit, also on GPUs; slower, in a launch of its own
     limit_s: float = 180.0
 
     def job(self, place: Place) -> Job:
@@ -90,6 +91,18 @@ class Training:
         if min(self.peak, self.memory_rate, self.inside_rate, self.between_rate) < 0:
             raise ValueError("of peak, memory_rate, inside_rate and between_rate none is negative; 0 is unknown")
 
+    def warning(self, place: Place) -> str:
+        """What will make it slow there, though it was asked for; "" where nothing."""
+        tp, inside = self.job(place).layout.tp, place.ranks_per_node
+        if place.nodes == 1 or inside % tp == 0:
+            return ""
+        return f"tensor parallel groups of {tp} ranks cross nodes of {inside}: every block waits for the network"
+
+    @property
+    def env(self) -> tuple[str, ...]:
+        """Variables of the launch that it needs for itself: without it cuBLAS does not repeat its sums."""
+        return ("CUBLAS_WORKSPACE_CONFIG=:4096:8",) if self.deterministic else ()
+
     def dtype_at(self, place: Place) -> str:
         """The products' type there."""
         if self.dtype != "auto":
@@ -112,6 +125,8 @@ class Training:
             params["recompute"] = job.recompute
         if job.compile:
             params["compile"] = job.compile
+        if self.deterministic:
+            params["deterministic"] = True
         found = {
             "loss_error": Metric(name="training.loss_error", unit="1", better="lower", params=params),
             "gradient_error": Metric(name="training.gradient_error", unit="1", better="lower", params=params),

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -60,12 +61,17 @@ def specs_of(options: argparse.Namespace, place: Place) -> Iterator[Training]:
     """One spec a layout. ValueError where one cannot run here."""
     fields = {f.name: getattr(options, f.name) for f in dataclasses.fields(Training)}
     for text in options.sweep:
-        layout, _, schedule = text.partition(":")
-        schedule, _, stages = schedule.partition(":")
-        own = {"layout": layout, "schedule": schedule or fields["schedule"]}
-        spec = Training(**{**fields, **own, "stages_per_rank": int(stages or fields["stages_per_rank"])})
+        spec = spec_of(text, fields)
         spec.check(place)
         yield spec
+
+
+def spec_of(text: str, fields: Mapping[str, Any]) -> Training:
+    """The spec of these fields in a layout such as "pp4" or, with its schedule and stages per rank, "pp4:zbv:2"."""
+    layout, _, schedule = text.partition(":")
+    schedule, _, stages = schedule.partition(":")
+    own = {"layout": layout, "schedule": schedule or fields["schedule"]}
+    return Training(**{**fields, **own, "stages_per_rank": int(stages or fields["stages_per_rank"])})
 
 
 def earlier(path: Path | None) -> dict[str, float]:
@@ -94,8 +100,11 @@ def measure(specs: list[Training], place: Place, options: argparse.Namespace, be
     from benchmarks.training.run import run
     from benchmarks.world import open_world
 
+    os.environ.update({name: value for spec in specs for name, _, value in (pair.partition("=") for pair in spec.env)})
     world, rows, wrong = open_world(place, timeout_s=300), [], False
     for spec in specs:
+        if world.is_first and (warning := spec.warning(place)):
+            print(f"warning: {spec.layout}: {warning}", file=sys.stderr)
         found = {m.metric: m for m in run(spec, world)}
         if world.is_first:
             wrong |= any(m.outcome != "ok" for m in found.values())

@@ -22,7 +22,10 @@ STATE = "TESTBED"
 def command(job: Job) -> list[str]:
     """The command line that runs a job's ranks on the hosts of the bed."""
     words = ("-m", job.module)
-    return launch.command(os.environ[STATE], *words, log_dir=job.log_dir, ranks_per_host=job.place.ranks_per_node)
+    place = job.place
+    return launch.command(
+        os.environ[STATE], *words, log_dir=job.log_dir, ranks_per_host=place.ranks_per_node, hosts=place.nodes
+    )
 
 
 def variables(bed: Bed) -> dict[str, str]:

@@ -88,9 +88,9 @@ class Ranks:
         return deaths(self.output.read_text(encoding="utf-8"))
 
 
-def command(state: Path | str, *words: str, log_dir: Path | str, ranks_per_host: int = 1) -> list[str]:
-    """The command line that runs `words` (-m MODULE ... or SCRIPT ...) on every host of a bed."""
-    options = ["--log-dir", str(log_dir), "--ranks-per-host", str(ranks_per_host)]
+def command(state: Path | str, *words: str, log_dir: Path | str, ranks_per_host: int = 1, hosts: int = 0) -> list[str]:
+    """The command line that runs `words` (-m MODULE ... or SCRIPT ...) on the first `hosts` hosts of a bed (0: all)."""
+    options = ["--log-dir", str(log_dir), "--ranks-per-host", str(ranks_per_host), "--hosts", str(hosts)]
     return [sys.executable, "-m", "tests.testbed.launch", str(state), *options, *words]
 
 
@@ -105,11 +105,13 @@ def main() -> int:
     parser.add_argument("state", help="the bed's state file")
     parser.add_argument("--log-dir", required=True)
     parser.add_argument("--ranks-per-host", type=int, default=1)
+    parser.add_argument("--hosts", type=int, default=0, help="only the first so many (0: all)")
     parser.add_argument("-m", action="store_true", dest="is_module", help="the program is a module, not a script")
     parser.add_argument("program")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     asked = parser.parse_args()
     bed = json.loads(Path(asked.state).read_text(encoding="utf-8"))
+    bed["hosts"] = bed["hosts"][: asked.hosts or None]
     Path(asked.log_dir).mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     os.environ["OMP_NUM_THREADS"] = "1"  # read by torch when it is imported, so not too late only here
