@@ -199,6 +199,7 @@ class Run:
     nodes: int = 1
     scope: dict[str, Scalar] = field(default_factory=dict)  # sku, nodes, backend: what limits are scoped by
     command: str = ""  # how it was started
+    by: str = ""  # who started it; "" where nobody could tell
     configs: tuple[Config, ...] = ()
     expected: tuple[Expected, ...] = ()
 

@@ -150,15 +150,23 @@ def _saves(made: Anatomy, saves: Sequence[tuple[Expected, Measurement]]) -> None
         if not times:
             made.absent.append(f"{name} {_words(e)}: the ranks' own times were not recorded")
             continue
-        whole = "whole" if name == "save" else "all"
-        made.panels.append(
-            _by_rank(e, times, [(median(m.samples), whole)], f"{name} timeline by rank", "the repetitions")
-        )
+        title, begins, ends = f"{name} timeline by rank", *(_times(m.columns.get(c)) for c in ("begin_s", "end_s"))
+        if len(begins) == len(ends) > 0 and all(b <= end for b, end in zip(begins, ends, strict=True)):
+            made.panels.append(_begun(e, begins, ends, max(m.samples), title))
+        else:
+            made.panels.append(_by_rank(e, times, [(median(m.samples), "all")], title, "the repetitions"))
 
 
 def _numbers(noted: Any) -> list[float]:
     """Times or rates as they were noted; empty where they are none."""
     if not isinstance(noted, list | tuple) or not all(isinstance(v, int | float) and 0 < v < 1e18 for v in noted):
+        return []
+    return [float(v) for v in noted]
+
+
+def _times(noted: Any) -> list[float]:
+    """Times since a common moment, which may be zero; empty where they are none."""
+    if not isinstance(noted, list | tuple) or not all(isinstance(v, int | float) and 0 <= v < 1e18 for v in noted):
         return []
     return [float(v) for v in noted]
 
@@ -172,8 +180,25 @@ def _in_a_row(e: Expected, values: Sequence[float]) -> Panel:
     return Panel(title="saves in a row", detail=detail, chart=chart)
 
 
+def _begun(e: Expected, begins: Sequence[float], ends: Sequence[float], whole: float, title: str) -> Panel:
+    """The slowest save as it went: each rank from when it began to write to when its bytes were durable."""
+    late, slowest = (max(range(len(times)), key=lambda i: times[i]) for times in (begins, ends))
+    told = f"last to end is rank {slowest}, after {quantity(ends[slowest], 's')}"
+    if begins[late] > 0:
+        told += f"; last to begin is rank {late}, after {quantity(begins[late], 's')}"
+    return Panel(
+        title=title,
+        detail=f"{_words(e)} · the slowest one, counted from its barrier · {told}",
+        chart=spans.ranks(
+            ends, [Line(whole, f"whole {quantity(whole, 's')}")], begins=begins,
+            what=f"{title} of {len(ends)} ranks: {told}",
+        ),
+        wide=True,
+    )  # fmt: skip
+
+
 def _by_rank(e: Expected, values: Sequence[float], marks: Sequence[tuple[float, str]], title: str, of: str) -> Panel:
-    """All ranks begin together, after a barrier: begins are not recorded one by one."""
+    """All ranks begin together, after a barrier; of each only how long it took is known."""
     lines = [Line(value, f"{name} {quantity(value, 's')}") for value, name in marks]
     slowest = max(range(len(values)), key=lambda i: values[i])
     ahead = values[slowest] / median(values) - 1

@@ -99,8 +99,11 @@ def _error(event: Event) -> Error:
 
 def _words(event: Event) -> str:
     detail = event.detail
+    by = f", by {detail['by']}" if detail.get("by") else ""
     if event.kind == "retest":
-        return f"tested again: {detail.get('what', '')}"
+        return f"tested again: {detail.get('what', '')}{by}"
+    if event.kind == "resumed":
+        return f"resumed{by}"
     if event.kind == "noisy":
         return f"measured longer, too noisy to decide: {listed(detail.get('configs', []))}"
     return event.kind

@@ -31,7 +31,7 @@ PROJECTED = "projected"  # a param of numbers that were worked out for more node
 PASSES_NOTHING = "a projection may fail a cluster and never passes one: measure on all its nodes"
 LISTED_UNITS = 50  # failing units kept in a verdict's evidence; their number always is
 
-Again = Callable[[Expected], str]
+Again = Callable[[Expected, str], str]  # an expected number and its status -> the command that measures it again
 
 
 def judge(
@@ -60,7 +60,7 @@ def judge(
         waivers=waivers,
         exemptions=exemptions,
         today=today,
-        again=again or (lambda _: measure_again(run)),
+        again=again or (lambda *_: measure_again(run)),
         evidence=evidence,
         references=References(run, evidence, baseline=baseline),
         excused=frozenset(excused),
@@ -209,7 +209,7 @@ class _Judging:
             test=e.test,
             params=e.params,
             attempts=1 + len(history),
-            again=self.again(e),
+            again=self.again(e, str(fields["status"])),
             **of_limit,
             **fields,
         )
@@ -224,7 +224,7 @@ class _Judging:
             test=meant.test,
             params=limit.where,
             reason=f"nothing that is measured has {asked}, so this limit judges nothing: change its where or the sweep",
-            again=self.again(meant),
+            again=self.again(meant, "missing"),
             **_of_limit(limit),
         )
 

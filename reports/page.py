@@ -21,6 +21,7 @@ from benchmarks.measurement import Measurement, Verdict
 from reports import charts, drainfile, findings, listing, money, spans, strip
 from reports.before import Before
 from reports.blamemap import blame_map
+from reports.blamerefs import Rests
 from reports.campaign import course, shared_facts
 from reports.conduct import conduct
 from reports.culprits import culprits, told
@@ -29,7 +30,7 @@ from reports.findings import Findings, family
 from reports.judge import unjudged
 from reports.money import Bill
 from reports.recordrefs import RecordRefs
-from reports.runs import StoredRun
+from reports.runs import FAILED, SETTLED, StoredRun
 from reports.sheet import sheet
 from reports.templates import CARDS, GROUPS, ROWS, template
 
@@ -97,14 +98,15 @@ def page(
         unjudged=unjudged(stored.run, verdicts),
         strangers=_strangers(stored),
         blame=(blame := told(stored)),
-        blame_map=blame_map(culprits(stored)) if blame else None,
+        blame_map=blame_map(searched := culprits(stored)) if blame else None,
+        rests=Rests(stored, refs, searched) if blame else None,
         drains=drainfile.lines(stored),
         sheet=sheet(stored, verdicts, blame),
         bill=bill,
         owning=_owning(bill) if bill and bill.even else "",
         folder=stored.folder,
         again=stored.again(),
-        again_of=lambda test: stored.again(test or "suites"),
+        again_of=lambda e, status: stored.again(e.test, e.metric if status in (*SETTLED, "measured") else FAILED),
         refs=refs,
         home=home,
         csv=csv,

@@ -9,6 +9,7 @@ A page shows where each number comes from, so that nobody has to believe it: `se
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from benchmarks.measurement import Expected, Measurement, Verdict, params_key
@@ -63,12 +64,25 @@ class RecordRefs:
         """The first record of an expected number, of the latest attempt."""
         return self._find((e.config, e.key), "")
 
-    def _find(self, number: tuple[str, tuple[str, str]], label: str) -> RecordRef | None:
+    def line(self, m: Measurement) -> RecordRef:
+        """The line of one record."""
+        line = next(line for line in reversed(self.lines[m.config, m.key]) if self.measurements[line - 1] is m)
+        return RecordRef(line=line, more=0, started_at=m.started_at, samples=_samples(m, ""), unit=m.unit)
+
+    def of_config(self, config: str, metrics: Collection[str], attempt: int = 0) -> list[RecordRef]:
+        """The first record of each number of a config, of one attempt or the latest."""
+        keys = [key for key in self.lines if key[0] == config and key[1][0] in metrics]
+        found = [ref for key in keys if (ref := self._find(key, "", attempt))]
+        return sorted(found, key=lambda ref: ref.line)
+
+    def _find(self, number: tuple[str, tuple[str, str]], label: str, attempt: int = 0) -> RecordRef | None:
         lines = self.lines.get(number)
         if not lines:
             return None
-        latest = max(self.measurements[line - 1].attempt for line in lines)
-        mine = [line for line in lines if self.measurements[line - 1].attempt == latest]
+        chosen = attempt or max(self.measurements[line - 1].attempt for line in lines)
+        mine = [line for line in lines if self.measurements[line - 1].attempt == chosen]
+        if not mine:
+            return None
         named = [line for line in mine if label and self.measurements[line - 1].subject.label == label]
         line = (named or mine)[0]
         m = self.measurements[line - 1]

@@ -21,6 +21,7 @@ import functools
 import gc
 import hashlib
 import json
+import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ from reports.statistics import Estimate
 HEAD, CLUSTER = "run.json", "cluster.toml"
 MEASUREMENTS, ENVIRONMENTS, EVENTS = "measurements.jsonl", "environments.jsonl", "events.jsonl"
 FILES = (HEAD, CLUSTER, MEASUREMENTS, ENVIRONMENTS, EVENTS)
+FAILED = "failed"  # for --retest: whatever is not as it should be
+SETTLED = ("pass", "waived", "not_applicable", "no_baseline")  # which that does not mean
 CAMPAIGN = ("launch", "batch", "error", "selected", "interrupted", "resumed", "retest", "noisy", "ended")
 
 T = TypeVar("T")
@@ -73,7 +76,7 @@ class StoredRun:
             baseline=self.baseline if baseline is None else baseline,
             today=today,
             excused=self.excused,
-            again=lambda e: self.again(e.test or "suites"),
+            again=lambda e, status: self.again(e.test, e.metric if status in SETTLED else FAILED),
         )
 
     def outcome(self, verdicts: Iterable[Verdict]) -> str:
@@ -147,14 +150,15 @@ class StoredRun:
         campaign = [event.kind for event in self.events if event.kind in CAMPAIGN]
         return bool(campaign) and campaign[-1] == "ended"
 
-    def again(self, check: str = "suites") -> str:
-        """The command that adds an attempt at what is wrong to this run; `check` names one check of the suite.
+    def again(self, check: str = "", what: str = FAILED) -> str:
+        """The command that adds an attempt to this run: at what is wrong, or at `what` --retest names.
 
-        The run knows its cluster file and its suite.
+        `check` names one check of the suite. The run knows its cluster file and its suite.
         """
         if self.run.suite == "import":
             return "measure it again with the tool that printed it, and import that"
-        return f"{_pytest()} {check} --resume {self.folder} --retest failed"
+        words = [_pytest(), check or "suites", "--resume", str(self.folder), "--retest", what]
+        return shlex.join(words)
 
     @functools.cached_property
     def latest_environments(self) -> dict[str, Environment]:

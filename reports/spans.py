@@ -78,8 +78,11 @@ def slot_legend(kinds: Sequence[str]) -> Markup:
     )
 
 
-def ranks(values: Sequence[float], lines: Sequence[Line], *, what: str) -> Markup:
-    """How long each rank took, from a common begin; the slowest is named."""
+def ranks(
+    values: Sequence[float], lines: Sequence[Line], *, what: str, begins: Sequence[float] | None = None
+) -> Markup:
+    """How long each rank took, from a common begin or from its own of `begins` until `values`; the last is named."""
+    starts = begins or [0.0] * len(values)
     slowest = max(range(len(values)), key=lambda i: values[i])
     height = min(16.0, max(4.0, 260 / len(values)))
     reach = max([*values, *(line.value for line in lines)]) * 1.08 or 1.0
@@ -87,12 +90,14 @@ def ranks(values: Sequence[float], lines: Sequence[Line], *, what: str) -> Marku
     drawn = _time_axis(frame)
     step = max(1, math.ceil(len(values) / LABELS))
     for i, value in enumerate(values):
-        y = frame.top + i * height
-        box = (
-            f'x="{frame.left:g}" y="{y + 0.5:.1f}" width="{frame.x(value) - frame.left:.1f}" height="{height - 1:.1f}"'
-        )
+        x, y = frame.x(starts[i]), frame.top + i * height
+        width = max(0.5, frame.x(value) - x)
+        box = f'x="{x:g}" y="{y + 0.5:.1f}" width="{width:.1f}" height="{height - 1:.1f}"'
         css = "slowest" if i == slowest else "rank"
-        drawn.append(f'<rect class="{css}" {box}><title>rank {i}: {quantity(value, "s")}</title></rect>')
+        told = f"rank {i}: {quantity(value, 's')}"
+        if begins:
+            told = f"rank {i}: from {quantity(starts[i], 's')} to {quantity(value, 's')}"
+        drawn.append(f'<rect class="{css}" {box}><title>{told}</title></rect>')
         if i % step == 0:
             drawn.append(text(frame.left - 6, y + height / 2 + 4, f"rank {i}", "tick end"))
     for line in lines:

@@ -67,7 +67,7 @@ class Campaign:
         with contextlib.ExitStack() as undo:
             try:
                 storageplace.refuse_results_on(plan.cluster, path or options.runs)
-                run = made.stored.run if made.stored else _new_run(plan)
+                run = made.stored.run if made.stored else _new_run(plan, options.by)
                 lock = CampaignLock(plan.cluster)
                 undo.callback(lock.release)
                 lock.acquire(str(path or options.runs / run.id))
@@ -130,7 +130,7 @@ class Campaign:
         held = replace(self.held, hosts=self.left, left_out=(*self.held.left_out, *gone), notes=notes, holder=None)
         _check_launcher(plan, held)
         try:
-            run = _new_run(plan)
+            run = _new_run(plan, options.by)
             run = replace(run, id=f"{run.id}-without-{len(gone)}")
             folder = RunFolder.create(options.runs, run, plan.cluster.text)
         except RunFolderError as error:
@@ -230,7 +230,7 @@ class Campaign:
         """What this session goes on with, on which nodes, by what time-outs, against what, and what it leaves out."""
         held, folder, options = self.held, self.folder, self.options
         if made.stored:
-            what = {"what": options.retest} if options.retest else {}
+            what = {"by": options.by, **({"what": options.retest} if options.retest else {})}
             folder.event("retest" if options.retest else "resumed", configs=sorted(self.pending), **what)
         if made.bad:
             excused = knownbad.excused(made.bad, held.hosts, today=self.today)
@@ -263,7 +263,7 @@ def _check_launcher(plan: Plan, held: Allocation) -> None:
         raise UsageError(f"{plan.cluster.name} cannot be started by {held.launcher}: {error}") from None
 
 
-def _new_run(plan: Plan) -> Run:
+def _new_run(plan: Plan, by: str) -> Run:
     started = now()
     stamp = started.replace("-", "").replace(":", "").replace("T", "-").partition(".")[0]
     cluster = plan.cluster
@@ -271,7 +271,7 @@ def _new_run(plan: Plan) -> Run:
         id=f"{stamp}-{cluster.name}-{plan.suite}", suite=plan.suite, cluster=cluster.name,
         cluster_sha256=cluster.sha256, started_at=started, revision=revision(), nodes=cluster.nodes,
         scope={"sku": cluster.gpu.sku if cluster.gpu else plan.sku, "nodes": cluster.nodes, "backend": plan.backend},
-        command=shlex.join(["pytest", *sys.argv[1:]]), configs=plan.configs, expected=plan.expected,
+        command=shlex.join(["pytest", *sys.argv[1:]]), by=by, configs=plan.configs, expected=plan.expected,
     )  # fmt: skip
 
 

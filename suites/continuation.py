@@ -102,10 +102,16 @@ def chosen(plan: Plan, selected: Sequence[str], stored: runs.StoredRun | None, r
     verdicts = stored.verdicts(today=date.today())
     if not retest:
         meant = {v.config for v in verdicts if v.status in UNFINISHED}
-    elif not (meant := {v.config for v in verdicts if matches(v, retest, told(stored))}):
+    elif not (meant := _meant(stored, verdicts, retest)):
         meaning = "failed or is missing" if retest == "failed" else f"has {retest}"
         raise UsageError(f"nothing to test again: no check of {stored.folder} {meaning}")
     return tuple(config for config in wanted if config in meant)
+
+
+def _meant(stored: runs.StoredRun, verdicts: Sequence[Verdict], what: str) -> set[str]:
+    """The configs that --retest WHAT means: by a verdict, or by the name of a metric, judged or not."""
+    named = {e.config for e in stored.run.expected if e.metric == what}
+    return named | {v.config for v in verdicts if matches(v, what, told(stored))}
 
 
 def launches(stored: runs.StoredRun) -> int:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import getpass
+import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from suites.allocation import Wish
 from suites.nightly import Range
+
+STARTER = ("RACKPROOF_BY", "SUDO_USER", "SLURM_JOB_USER")  # who started it, before the name of this process's user
+LONGEST = 80  # characters of a name
 
 
 class UsageError(ValueError):
@@ -22,7 +29,7 @@ class Options:
     suite: str = "acceptance"
     runs: Path = Path("runs")
     resume: str = ""  # a run folder, or its name under `runs`
-    retest: str = ""  # "failed", or a node, rank or other subject
+    retest: str = ""  # "failed", a metric, or a node, rank or other subject
     baseline: str = ""  # a run folder to compare with
     nodes: int | None = None  # of the cluster; None: as many as its file says
     wish: Wish = field(default_factory=Wish)  # which nodes, and what starts ranks on them
@@ -35,6 +42,19 @@ class Options:
     cabling: Path | None = None  # what was found plugged
     budget_s: float | None = None  # of the search for a culprit
     checkpoint_dir: str = ""  # where checkpoints are saved, instead of what the cluster file says
+    by: str = ""  # who started it
+
+
+def who(named: str, environ: Mapping[str, str] = os.environ) -> str:
+    """Who starts a campaign: as named, else as the environment says, else the user of this process; in one line.
+
+    >>> who("", {"SUDO_USER": "kim", "USER": "root"})
+    'kim'
+    """
+    found = named or next((environ[name] for name in STARTER if environ.get(name)), "")
+    with contextlib.suppress(KeyError, OSError):  # a container may run under a number that has no name
+        found = found or getpass.getuser()
+    return " ".join(found.split())[:LONGEST]
 
 
 def seconds(text: str) -> float | None:

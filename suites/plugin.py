@@ -28,7 +28,7 @@ from suites.continuation import find_run
 from suites.needs import SUITES
 from suites.nightly import Range
 from suites.nodes import NodesError, expand
-from suites.options import Options, UsageError, seconds
+from suites.options import Options, UsageError, seconds, who
 from suites.preview import preview
 from suites.progress import Progress
 from suites.verdicts import VerdictFailure, VerdictsOf
@@ -48,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--plan", action="store_true", help="print what would run, where and at what cost; run nothing")
     add("--run-dir", default="runs", metavar="DIR", help="where run folders are made (runs)")
     add("--resume", default="", metavar="RUN", help="finish a run: measure only what is missing in it")
-    add("--retest", default="", metavar="failed|NODE", help="a new attempt in the newest (or --resume'd) run")
+    add("--retest", default="", metavar="failed|NODE|METRIC", help="a new attempt in the newest (or --resume'd) run")
     add("--baseline", default="", metavar="RUN", help="a run folder whose values nightly limits compare with")
     add("--checkpoint-dir", default="", metavar="DIR", help="the file system under test, instead of the file's")
     add(
@@ -64,6 +64,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="20m",
         help="of the search for a culprit: fewer rounds, less sure",
     )
+    add("--by", default="", metavar="NAME", help="who starts it, for the page (RACKPROOF_BY, else the user's name)")
     add("--drain-file", default="", metavar="FILE", help="write who is to blame there: a node and the reason a line")
     where = parser.getgroup("nodes", "where a campaign runs")
     add = where.addoption
@@ -249,7 +250,7 @@ def _options(config: pytest.Config) -> Options:
             continue_without_failed=o.continue_without_failed,
             topology=Path(o.topology) if o.topology else None, cabling=Path(o.cabling) if o.cabling else None,
             budget_s=seconds(o.budget),
-            checkpoint_dir=o.checkpoint_dir,
+            checkpoint_dir=o.checkpoint_dir, by=who(o.by),
         )  # fmt: skip
     except (NodesError, UsageError) as error:
         raise pytest.UsageError(str(error)) from None

@@ -172,6 +172,8 @@ def jobs(s: Sample) -> None:
         columns = {
             "rank": list(range(RANKS)),
             "rank_s": [24.0 + 0.2 * (r * 5 % 7) + 2.2 * (r == 9) for r in range(RANKS)],
+            "begin_s": [0.3 + 0.05 * (r % 4) + 1.4 * (r == 5) for r in range(RANKS)],
+            "end_s": [25.0 + 0.2 * (r * 5 % 7) + 2.2 * (r == 9) for r in range(RANKS)],
         }
         for attempt, samples in enumerate(attempts, 1):
             fields = {"columns": columns, "notes": SAVED} if name == "save.time" else {}
@@ -338,7 +340,7 @@ def write(folder: Path, *, seed: int = 7, slower: float = 1.0) -> Path:
         id=folder.name, suite="acceptance", cluster="rack7", started_at="2026-12-01T02:00:00.000Z", nodes=2,
         cluster_sha256=hashlib.sha256(CLUSTER.encode()).hexdigest(), revision="4f2a91c03b7e",
         scope={"sku": "h100-sxm", "nodes": 2, "backend": "nccl"}, configs=tuple(s.configs), expected=tuple(s.expected),
-        command="pytest suites --cluster rack7.toml",
+        command="pytest suites --cluster rack7.toml", by="k.larsen",
     )  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "run.json").write_text(encode(run) + "\n")

@@ -19,13 +19,16 @@ from benchmarks.spec import Place
 from clusters.loader import load
 from reports import cabling, drainfile, png
 from reports.blamemap import blame_map
+from reports.blamerefs import Rests
 from reports.culprits import FOLLOW_UP, culprits, told
 from reports.evidence import Evidence
 from reports.localise import PairTable, Topology
 from reports.localise.crowding import under_load
 from reports.pairtables import BANDWIDTH, WRONG
+from reports.recordrefs import RecordRefs
 from reports.runs import RunError, StoredRun
 from suites import places, search, searchplan
+from suites.continuation import matches
 from suites.options import Options, UsageError, seconds
 from suites.test_links import tournament
 from tests.searched_run import FILE, SPEED, Notebook, measured, searched
@@ -366,6 +369,27 @@ def test_a_small_map_outlines_the_row_of_a_slow_sender(tmp_path: Path) -> None:
     assert found.picture.count('class="outline"') == 1 and "n3 rail 0 transmit" in found.picture
     assert found.picture.count('<rect class="h') == 8 * 7
     assert blame_map(None) is None
+
+
+def test_each_suspect_names_its_records_and_the_command_that_measures_it_again(tmp_path: Path) -> None:
+    searched_run = follow_up(searched(tmp_path, fault=slow_sender))
+    said = concluded(searched_run)
+    stored = replace(searched_run, measurements=(*searched_run.measurements, said))
+    rests = Rests(stored, RecordRefs(stored), culprits(stored))
+    (suspect,) = said.notes["suspects"]
+    found = [stored.measurements[ref.line - 1] for ref in rests.of(suspect)]
+    assert found[-1] is said
+    assert {m.config for m in found if m.metric == BANDWIDTH} == {said.config, *rests.repeats}
+    assert rests.again(suspect).endswith("suites --resume " + f"{stored.folder} --retest n3")
+    assert matches(verdict_on(said), "n3", said.notes)
+    straggler = {"kind": "straggler", "nodes": ["n3"], "title": "rank 3 on n3"}
+    assert rests.of(straggler) == rests.of(suspect)[-1:]
+    cable = {"kind": "cable", "nodes": [], "title": "cable n0:mlx5_0"}
+    assert rests.again(cable).startswith("ibnetdiscover > ")
+
+
+def verdict_on(m: Measurement) -> Verdict:
+    return Verdict(status="fail", metric=m.metric, unit=m.unit, better=m.better, config=m.config)
 
 
 def test_a_large_map_is_a_picture_with_the_suspect_framed(tmp_path: Path) -> None:

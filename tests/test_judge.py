@@ -66,7 +66,7 @@ def test_a_verdict_carries_its_numbers():
 
 def test_the_caller_may_write_the_command_that_measures_again():
     e = expect()
-    assert only(verdicts(e, [], again=lambda e: f"again {e.config}")).again == "again c1"
+    assert only(verdicts(e, [], again=lambda e, status: f"{status} {e.config}")).again == "missing c1"
 
 
 def test_the_worst_unit_gates_and_the_others_that_fail_are_named():

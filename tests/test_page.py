@@ -75,7 +75,7 @@ def test_the_page_needs_nothing_from_outside(html):
     assert html.count("<script") == 1  # its own: buttons that copy; without it a command is selected by one click
     assert not re.findall(r"<(?:link|img|iframe|object|embed)\b|\bsrc=\"", html)
     links = set(re.findall(r'href="(?!#)([^"#]*)', html))
-    assert links == {"measurements.jsonl", "verdicts.csv"}  # beside the page, opened by who clicks
+    assert links == {"measurements.jsonl", "events.jsonl", "verdicts.csv"}  # beside the page, opened by who clicks
     assert "url(" not in html
     assert "@import" not in html
 
@@ -122,6 +122,19 @@ def test_errors_are_shown_with_where_they_were_but_never_a_log(html):
     assert "dist.broadcast(buffer, src=0)" in html
     assert "bus error" not in html
     assert "its output is in logs/launch-2" in html
+
+
+def test_what_passed_is_measured_again_by_its_metric_and_what_failed_as_such(verdicts):
+    for v in verdicts:
+        settled = v.status in ("pass", "waived", "not_applicable", "no_baseline")
+        assert v.again.endswith(f"--retest {v.metric if settled else 'failed'}")
+
+
+def test_who_started_it_is_on_the_first_screen_and_on_the_sheet(stored, verdicts, html):
+    assert "<br>by k.larsen</dd>" in html.partition("<main>")[0]
+    assert "UTC by k.larsen, " in html.partition('class="sheet')[2]
+    older = dataclasses.replace(stored, run=dataclasses.replace(stored.run, by=""))
+    assert "<br>by" not in page.page(older, verdicts)
 
 
 def test_every_limit_is_listed_with_its_source_and_worst_verdict(html, verdicts):
@@ -173,7 +186,7 @@ def test_hostile_names_are_text(stored, verdicts):
     subject = Subject(group="node", node=HOSTILE)
     changed = dataclasses.replace(
         stored,
-        run=dataclasses.replace(stored.run, cluster=HOSTILE, command=HOSTILE, id=HOSTILE),
+        run=dataclasses.replace(stored.run, cluster=HOSTILE, command=HOSTILE, id=HOSTILE, by=HOSTILE),
         measurements=tuple(dataclasses.replace(m, subject=subject, reason=HOSTILE) for m in stored.measurements),
         environments=tuple(dataclasses.replace(e, node=HOSTILE, facts={HOSTILE: HOSTILE}) for e in stored.environments),
         events=tuple(

@@ -16,15 +16,16 @@ import pytest
 from reports import archive, comparepage, nightly, nightlypage, page, runs, sides, trend
 from reports.before import Before
 from reports.compare import compare
-from tests import made_up_nights, sample_run
+from tests import made_up_nights, sample_run, test_culprits
 from tests.browser import Browser, pages_of
+from tests.searched_run import searched
 from tests.test_page import HOSTILE
 
 pytestmark = [pytest.mark.slow, pytest.mark.machine("chromium")]
 
 TODAY = date(2026, 12, 1)
 WIDTHS = (375, 768, 1280)
-PAGES = ("run", "empty", "compare", "history", "nightly")
+PAGES = ("run", "empty", "blame", "compare", "history", "nightly")
 SHEETS = ("run", "empty", "crowded")
 CHECKED = "{exclude: [['svg > *']]}"  # a chart is one image with its words; its shapes are no text to read
 LETTER, A4 = (8.5, 11.0), (8.27, 11.69)  # inches
@@ -53,10 +54,14 @@ def pages(tmp_path_factory):
     before, after = (sides.load_side(str(root / name)) for name in ("sample", "other"))
     report = nightly.nightly(tonight, tonight.verdicts(today=TODAY), root / "nights")
     shown = Before.of(tonight, baseline=runs.load(nights[3]), nights=every)
+    (root / "searched").mkdir()
+    blamed = test_culprits.follow_up(searched(root / "searched", fault=test_culprits.slow_sender))
+    blamed = dataclasses.replace(blamed, measurements=(*blamed.measurements, test_culprits.concluded(blamed)))
     made = {
         "run": page.page(stored, verdicts),
         "empty": page.page(empty, empty.verdicts(today=TODAY)),
         "crowded": page.page(stored, crowd),
+        "blame": page.page(blamed, blamed.verdicts(today=TODAY)),
         "compare": comparepage.page([compare(before, after)]),
         "history": trend.page(trend.trends(every, "*"), metric="*", node=""),
         "nightly": nightlypage.page(report, tonight, every),

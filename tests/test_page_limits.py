@@ -117,6 +117,9 @@ GARBAGE = [
 ]
 
 
+TIMES = ("rank_s", "median_s", "begin_s", "end_s")
+
+
 @pytest.mark.parametrize("garbage", GARBAGE, ids=str)
 @pytest.mark.parametrize("name", ["split", "timeline", "predicted", "planned", "rates", "lost_share_at_file_interval"])
 def test_notes_of_the_wrong_kind_draw_nothing_and_break_nothing(stored, name, garbage):
@@ -132,7 +135,7 @@ def test_notes_of_the_wrong_kind_draw_nothing_and_break_nothing(stored, name, ga
 def test_conditions_and_columns_of_the_wrong_kind_break_nothing(stored, garbage):
     strange = {"gpus": garbage, "load_1m": garbage, "xids": garbage}
     measured = tuple(
-        dataclasses.replace(m, conditions=strange, columns={**m.columns, "rank_s": garbage, "median_s": garbage})
+        dataclasses.replace(m, conditions=strange, columns={**m.columns, **dict.fromkeys(TIMES, garbage)})
         if m.metric in ("conditions", "checkpoint.save.time", "training.step.time")
         else m
         for m in stored.measurements
@@ -219,6 +222,22 @@ def test_of_many_units_the_worst_are_named(stored):
     changed = dataclasses.replace(stored, run=run, measurements=(measured,))
     text = page.page(changed, changed.verdicts(today=TODAY))
     assert "worst: rank 123, rank 0, rank 1" in text
+
+
+def test_a_save_is_drawn_from_when_each_rank_began_and_an_older_one_from_a_common_begin(stored):
+    def chart(changed):
+        panels = anatomy.anatomies(changed)["checkpoint"].panels
+        return next(p for p in panels if p.title == "save timeline by rank")
+
+    panel = chart(stored)
+    assert "last to begin is rank 5, after 1.75 s" in panel.detail
+    assert "rank 9: from 350 ms to 27.8 s" in panel.chart
+    older = tuple(
+        dataclasses.replace(m, columns={k: v for k, v in m.columns.items() if k not in ("begin_s", "end_s")})
+        for m in stored.measurements
+    )
+    panel = chart(dataclasses.replace(stored, measurements=older))
+    assert "all begin together" in panel.detail and "from" not in panel.chart
 
 
 def test_only_what_was_measured_soundly_is_taken_apart(stored):

@@ -11,7 +11,7 @@ from suites import nightly, slurm
 from suites.allocation import Wish
 from suites.needs import checks
 from suites.nightly import Range
-from suites.options import Options, UsageError
+from suites.options import Options, UsageError, who
 from suites.preview import preview
 
 
@@ -65,6 +65,32 @@ def test_known_bad_nodes_of_the_cluster_file_are_shown(everything, tmp_path):
     path.write_text('ranks_per_node = 2\n[campaign]\nknown_bad = "gone.toml"\n')
     with pytest.raises(UsageError, match=r"gone\.toml"):
         preview(Options(cluster=str(path)), everything)
+
+
+@pytest.mark.parametrize(
+    ("named", "environ", "found"),
+    [
+        ("kim", {"RACKPROOF_BY": "cron"}, "kim"),
+        ("", {"RACKPROOF_BY": "night shift", "SUDO_USER": "kim"}, "night shift"),
+        ("", {"SUDO_USER": "kim", "SLURM_JOB_USER": "root"}, "kim"),
+        ("", {"SLURM_JOB_USER": "lee"}, "lee"),
+        (" two\n lines ", {}, "two lines"),
+        ("x" * 500, {}, "x" * 80),
+    ],
+)
+def test_who_starts_it_is_told_by_name_then_by_the_environment(named, environ, found):
+    assert who(named, environ) == found
+
+
+def test_who_starts_it_is_the_user_or_nobody(monkeypatch):
+    monkeypatch.setattr("getpass.getuser", lambda: "user")
+    assert who("", {}) == "user"
+
+    def nameless():
+        raise KeyError("getpwuid(): uid not found: 1234")
+
+    monkeypatch.setattr("getpass.getuser", nameless)
+    assert who("", {}) == ""
 
 
 def test_the_command_prints_the_plan_and_nothing_else():

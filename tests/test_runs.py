@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.measurement import Config, Environment, Event, Expected, Measurement, Run, Subject, encode
 from reports.runs import RunError, load
+from suites import continuation
 from suites.campaign import Campaign
 from suites.options import Options
 from suites.runfolder import RunFolder
@@ -165,6 +166,14 @@ def test_a_run_is_only_as_complete_as_its_last_campaign(tmp_path):
     ):
         stored = load(write(tmp_path / "run", events=events))
         assert stored.outcome(stored.verdicts(today=TODAY)) == outcome, events
+
+
+def test_a_metric_is_measured_again_by_its_name_whatever_it_amounts_to(tmp_path):
+    stored = load(write(tmp_path / "r"))
+    verdicts = stored.verdicts(today=date(2026, 12, 1))
+    assert continuation._meant(stored, [], "gemm.flops") == {"gemm-1"}  # though no limit judges it
+    assert continuation._meant(stored, verdicts, "gemm.flop") == set()
+    assert [v.again.rpartition(" ")[2] for v in verdicts] == ["gemm.flops"]
 
 
 def test_what_a_config_died_of_is_read_from_the_events(tmp_path):
