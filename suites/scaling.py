@@ -45,6 +45,8 @@ from suites.preparation import installed
 from suites.slurm import SlurmError
 from suites.test_training import training
 
+RATE = "training.tokens_rate"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
@@ -187,27 +189,28 @@ def worst_case_s(points: Sequence[Point], cluster: Cluster) -> float:
 def measure(points: Sequence[Point], held: Allocation, out: Path, *, start_limit_s: float) -> bool:
     """Run every point, keep its records, print the table. Returns whether a point is wrong or failed."""
     out.mkdir(parents=True, exist_ok=True)
-    rows, first, bad = [], dict[str, float](), False
-    for number, point in enumerate(points, 1):
-        if point.spec is None:
-            rows.append([point.nodes, point.layout, point.reason])
+    rows, notes, first, bad = [], [], dict[str, float](), False
+    able = [point for point in points if point.spec]
+    for point in points:
+        layout, found, reason = point.layout, dict[str, Measurement](), point.reason
+        if point.spec:
+            layout, number = point.spec.layout, able.index(point) + 1
+            print(f"{number} of {len(able)}: {layout} on {point.nodes} node(s)", flush=True)
+            if warning := point.spec.warning(point.place):
+                print(f"warning: {warning}", flush=True)
+            found, reason = launched(point, held, out / f"launch-{number}", number, start_limit_s=start_limit_s)
+            with (out / "records.jsonl").open("a", encoding="utf-8") as file:
+                file.writelines(encode(m) + "\n" for m in found.values())
+            reason = reason or next((m.reason for m in found.values() if m.outcome != "ok"), "")
+            bad |= bool(reason)
+        notes += [f"{layout} on {point.nodes} node(s): {reason}"] * bool(reason)
+        if not found.get(RATE) or not found[RATE].samples:
+            rows.append([point.nodes, layout, "none: see below"])
             continue
-        print(f"{number} of {len(points)}: {point.spec.layout} on {point.nodes} node(s)", flush=True)
-        if warning := point.spec.warning(point.place):
-            print(f"warning: {warning}", flush=True)
-        found, reason = launched(point, held, out / f"launch-{number}", number, start_limit_s=start_limit_s)
-        with (out / "records.jsonl").open("a", encoding="utf-8") as file:
-            file.writelines(encode(m) + "\n" for m in found.values())
-        bad |= bool(reason) or any(m.outcome != "ok" for m in found.values())
-        if reason:
-            rows.append([point.nodes, point.spec.layout, reason])
-            continue
-        tokens = found["training.tokens_rate"]
-        if tokens.samples:
-            first.setdefault(point.layout, median(tokens.samples) / point.place.ranks)
-        rows.append([point.nodes, *row(found, {series(tokens): first.get(point.layout, 0.0)})])
+        first.setdefault(point.layout, median(found[RATE].samples) / point.place.ranks)
+        rows.append([point.nodes, *row(found, {series(found[RATE]): first[point.layout]})])
     print(tabulate(rows, headers=("nodes", *COLUMNS), floatfmt=".4g"))
-    print(f"records and logs: {out}")
+    print("\n".join([*notes, f"records and logs: {out}"]))
     return bad
 
 

@@ -110,7 +110,7 @@ def test_a_rank_is_compared_with_the_fewest_nodes_and_a_failed_point_costs_itsel
     table = capsys.readouterr().out
     assert "100.0%" in table
     assert "75.0%" in table  # 300 of 8 ranks beside 100 of 2
-    assert "rank 3 on n2 died" in table
+    assert "tp2,dp2 on 2 node(s): rank 3 on n2 died" in table
     lines = (tmp_path / "out" / "records.jsonl").read_text().splitlines()
     assert [decode(Measurement, line).subject.ranks for line in lines] == [2, 2, 8, 8]
 

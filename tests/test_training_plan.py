@@ -1,5 +1,7 @@
 """Plans: parameters, memory and traffic against what torch really does, predictions against published steps."""
 
+import dataclasses
+import math
 import resource
 import subprocess
 import sys
@@ -9,7 +11,7 @@ import pytest
 import torch
 
 from benchmarks.training.plan import class_of, count, main, representatives
-from benchmarks.training.prediction import Efficiency, Machine, predict
+from benchmarks.training.prediction import Efficiency, Figures, Machine, Passes, predict
 from clusters.loader import load
 from clusters.physics import Llama
 from reference_model.job import Job
@@ -185,3 +187,36 @@ class TestCommand:
     def test_what_cannot_run_is_refused(self, options, reason, capsys):
         assert main(["--cluster", "h100-512-reference", *options.split()]) == 4
         assert reason in capsys.readouterr().err
+
+
+NOWHERE = Machine(
+    flops=math.nan, memory_bytes=math.nan, memory_bandwidth=1e12, inside=math.nan, between=math.nan, gpus_per_node=8
+)
+OWN = Figures(
+    block=Passes(forward=0.010, inputs=0.012, weights=0.008), head=Passes(forward=0.004, inputs=0.003, weights=0.003),
+    again=0.002, last_product=0.001, links={"tp": 1e11, "dp": 1e10, "pp": 1e10}, machine=NOWHERE,
+    efficiency=Efficiency(gemm=1.0, attention=1.0, memory=1.0, link=1.0), element=2, bytes={},
+)  # fmt: skip
+
+
+class TestOwnFigures:
+    """The prediction that judges a cluster rests on what this run measured; a data sheet's figure would be NaN here."""
+
+    def test_one_rank_worked_by_hand(self):
+        one = job("tp1", SHAPES["8b"], micro_batches=4)
+        optimizer = 32 * SHAPES["8b"].parameters / 1e12
+        assert predict(one, NOWHERE, figures=OWN).step == pytest.approx(4 * (32 * 0.030 + 0.010) + optimizer)
+
+    @pytest.mark.parametrize(
+        "slower",
+        [
+            {"block": Passes(forward=0.020, inputs=0.012, weights=0.008)},
+            {"head": Passes(forward=0.008, inputs=0.003, weights=0.003)},
+            {"machine": dataclasses.replace(NOWHERE, memory_bandwidth=5e11)},
+            *({"links": {**OWN.links, axis: OWN.links[axis] / 2}} for axis in OWN.links),
+        ],
+    )
+    def test_each_of_them_counts(self, slower):
+        spread = job("tp2,pp2,dp2", SHAPES["8b"], micro_batches=4)
+        usual, changed = (predict(spread, f.machine, figures=f).step for f in (OWN, dataclasses.replace(OWN, **slower)))
+        assert changed > usual > 0
