@@ -205,11 +205,11 @@ def measure(points: Sequence[Point], held: Allocation, out: Path, *, start_limit
             bad |= bool(reason)
         notes += [f"{layout} on {point.nodes} node(s): {reason}"] * bool(reason)
         if not found.get(RATE) or not found[RATE].samples:
-            rows.append([point.nodes, layout, "none: see below"])
+            rows.append([point.nodes, layout, *[None] * (len(COLUMNS) - 1)])
             continue
         first.setdefault(point.layout, median(found[RATE].samples) / point.place.ranks)
         rows.append([point.nodes, *row(found, {series(found[RATE]): first[point.layout]})])
-    print(tabulate(rows, headers=("nodes", *COLUMNS), floatfmt=".4g"))
+    print(tabulate(rows, headers=("nodes", *COLUMNS), floatfmt=".4g", missingval="-"))
     print("\n".join([*notes, f"records and logs: {out}"]))
     return bad
 

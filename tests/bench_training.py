@@ -140,10 +140,10 @@ CASES = [
         ("zero-bubble", 2), ("zbv", 2), ("dualpipev", 2),
     )
     if not (schedule in ("zbv", "dualpipev") and m < 2 * p)
-]  # fmt: skip
+] + [(8, 16, "1f1b", 1)]  # fmt: skip  # four stages against eight, at as many micro-batches
 
 
-@pytest.mark.parametrize(("p", "m"), [(2, 4), (2, 8), (2, 16), (4, 4), (4, 8), (4, 16)])
+@pytest.mark.parametrize(("p", "m"), [(2, 4), (2, 8), (2, 16), (4, 4), (4, 8), (4, 16), (8, 16)])
 def test_bubbles_of_sleeping_stages(benchmark, p, m):
     """Measured on every rank, beside the schedule played with even costs and with the costs of this very run."""
     cases = [case for case in CASES if case[:2] == (p, m)]
