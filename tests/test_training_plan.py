@@ -12,6 +12,7 @@ import torch
 
 from benchmarks.training.plan import class_of, count, main, representatives
 from benchmarks.training.prediction import Efficiency, Figures, Machine, Passes, predict
+from benchmarks.training.traffic import closed_form
 from clusters.loader import load
 from clusters.physics import Llama
 from reference_model.job import Job
@@ -206,6 +207,18 @@ class TestOwnFigures:
         one = job("tp1", SHAPES["8b"], micro_batches=4)
         optimizer = 32 * SHAPES["8b"].parameters / 1e12
         assert predict(one, NOWHERE, figures=OWN).step == pytest.approx(4 * (32 * 0.030 + 0.010) + optimizer)
+
+    def test_tensor_parallel_traffic_is_all_that_a_step_sends(self):
+        """Of two layers: four collectives each, on the way forward and back; one at each end. Bytes, too."""
+        two = job("tp2", dataclasses.replace(SHAPES["8b"], layers=2), micro_batches=3)
+        of_tp = [c for c in predict(two, NOWHERE, figures=OWN).collectives if c.axis == "tp"]
+        sent = closed_form(two, pp_rank=0, element=2)
+        wanted = [sent["tp", name] for name in ("all_gather", "reduce_scatter")]
+        assert sum(c.count for c in of_tp) == sum(w.calls for w in wanted) == 3 * 2 * (2 * 4 + 2)
+        assert sum(c.count * c.bytes for c in of_tp) == sum(w.bytes for w in wanted)
+        without = dataclasses.replace(OWN, links={**OWN.links, "tp": math.inf})
+        spent = [predict(two, NOWHERE, figures=f).step for f in (OWN, without)]
+        assert spent[0] - spent[1] == pytest.approx(sum(c.seconds for c in of_tp))
 
     @pytest.mark.parametrize(
         "slower",

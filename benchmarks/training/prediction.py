@@ -252,10 +252,12 @@ class Rates:
         stages = range(job.stages)
         blocks = [len(job.layers_of(stage)) for stage in stages]
         last = [stage == job.stages - 1 for stage in stages]
+        edge = sum(c.seconds for c in self.end_traffic(1))
+        ends = [edge * ((stage == 0) + (stage == job.stages - 1)) for stage in stages]
         hop = self.collective("", "pp", size=self.hop_bytes, count=1).seconds if job.layout.pp > 1 else 0.0
         return Costs(
-            forward=tuple(b * forward + end * head.forward for b, end in zip(blocks, last, strict=True)),
-            inputs=tuple(b * inputs + end * head.inputs for b, end in zip(blocks, last, strict=True)),
+            forward=tuple(b * forward + end * head.forward + e for b, end, e in zip(blocks, last, ends, strict=True)),
+            inputs=tuple(b * inputs + end * head.inputs + e for b, end, e in zip(blocks, last, ends, strict=True)),
             weights=tuple(b * block.weights + end * head.weights for b, end in zip(blocks, last, strict=True)),
             hop=hop,
         )
@@ -276,12 +278,21 @@ class Rates:
             found.append(self.collective("keys and values", "cp", size=size, count=1))
         return found
 
+    def end_traffic(self, count: int) -> list[Collective]:
+        """What the embedding scatters, or the head gathers, with tensor parallelism; each does so once a pass."""
+        if self.job.layout.tp == 1:
+            return []
+        size = self.element * self.tokens * self.job.shape.dim
+        return [self.collective("of embedding and head", "tp", size=size, count=count)]
+
     def traffic(self) -> tuple[Collective, ...]:
         """Everything that the fullest rank sends in one step."""
         job, layout = self.job, self.job.layout
         held = [[len(job.layers_of(s)) for s in job.stages_of(r)] for r in range(layout.pp)]
         passes = max(map(sum, held)) * job.micro_batches * (2 if job.recompute == "none" else 3)
         found = [self.collective(c.name, c.axis, size=c.bytes, count=c.count * passes) for c in self.block_traffic()]
+        ends = max((0 in job.stages_of(r)) + (job.stages - 1 in job.stages_of(r)) for r in range(layout.pp))
+        found += self.end_traffic(2 * job.micro_batches * ends)
         if layout.pp > 1:
             count = 2 * job.micro_batches * job.stages_per_rank
             found.append(self.collective("activations and their gradients", "pp", size=self.hop_bytes, count=count))
