@@ -284,7 +284,8 @@ def decode(cls: type[T], line: str | bytes) -> T:
 
 def _parsed(line: str | bytes) -> Any:
     """The JSON of a line: by orjson where it is installed and content, else by the standard library, which decides."""
-    marked = (b'"$"' if isinstance(line, bytes) else '"$"') in line  # type: ignore[operator]
+    sign, mark = (b"$", b'"$"') if isinstance(line, bytes) else ("$", '"$"')
+    marked = sign in line and mark in line  # type: ignore[operator]  # one byte is found ten times as fast
     if orjson is not None and not marked:
         with contextlib.suppress(ValueError):
             return orjson.loads(line)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.measurement import Event, Expected, Measurement
 from clusters.limits import POSITIVE
 from reports.statistics import Estimates, estimates
-from reports.units import IDENTITY, NUMBERS, Unit, identities, label, samples_of, units_of
+from reports.units import IDENTITY, NUMBERS, Unit, distinct, identities, label, samples_of, units_of
 
 CONDITIONS = "conditions"  # metric of the per-node records that hold nothing but conditions
 NAMES, ROWS = {int, str}, {list, tuple}  # what a table's columns may hold
@@ -190,7 +190,7 @@ def _pooled(batches: list[Sequence[Unit]]) -> list[Unit]:
 
 
 def _double(units: Sequence[Unit]) -> Problem | None:
-    if len(set(identities(units))) == len(units):
+    if len(distinct(tuple(identities(units)))) == len(units):
         return None
     counts = Counter(identities(units))
     twice = [unit.label for unit in units if counts[unit.identity] > 1]
@@ -201,14 +201,14 @@ def _absent(expected: Expected, units: Sequence[Unit]) -> Problem | None:
     """Units that should be there and are not, or are there and cannot be."""
     if expected.units < 1:
         return Problem("missing", "expected of no unit at all: a check of nothing proves nothing")
-    there = set(identities(units))
+    there = distinct(tuple(identities(units)))
     if expected.per == "node" and "" not in {identity[0] for identity in there} and len(there) == expected.units:
         return None
     if expected.per in COUNTED:
         return None if expected.per != "node" and len(there) == expected.units else _counted(expected, units)
     if expected.per == "meeting":
         return _alone(expected, there)
-    wanted = _wanted(expected)
+    wanted = _wanted(expected.per, expected.units)
     if wanted is None:
         return Problem("missing", f"{expected.units} pairs are no whole set of pairs n(n-1)")
     if there == wanted:
@@ -221,7 +221,7 @@ def _absent(expected: Expected, units: Sequence[Unit]) -> Problem | None:
     return Problem("missing", "; ".join(said))
 
 
-def _alone(expected: Expected, there: set[tuple[Any, ...]]) -> Problem | None:
+def _alone(expected: Expected, there: Set[tuple[Any, ...]]) -> Problem | None:
     """Ranks that met nobody as sender or as receiver, and pairs that cannot be."""
     if strange := [i for i in there if len(i) != 2 or i[0] == i[1] or not set(i) <= set(range(expected.units))]:
         return Problem("missing", f"not pairs of {expected.units} ranks: {listed(sorted(map(str, strange)))}")
@@ -237,13 +237,14 @@ def _counted(expected: Expected, units: Sequence[Unit]) -> Problem:
     return Problem("missing", f"expected {expected.units} {noun}, got {len(units)}: {there}")
 
 
-def _wanted(expected: Expected) -> set[tuple[Any, ...]] | None:
-    if expected.per == "rank":
-        return {(rank,) for rank in range(expected.units)}
-    n = (1 + math.isqrt(1 + 4 * expected.units)) // 2
-    if n * (n - 1) != expected.units:
+@functools.lru_cache(maxsize=4)
+def _wanted(per: str, units: int) -> frozenset[tuple[Any, ...]] | None:
+    if per == "rank":
+        return frozenset((rank,) for rank in range(units))
+    n = (1 + math.isqrt(1 + 4 * units)) // 2
+    if n * (n - 1) != units:
         return None
-    return {(a, b) for a in range(n) for b in range(n) if a != b}
+    return frozenset((a, b) for a in range(n) for b in range(n) if a != b)
 
 
 def _sample_problem(expected: Expected, units: Sequence[Unit]) -> Problem | None:

@@ -74,7 +74,13 @@ def path_of(folder: Path) -> Path:
 def of(folder: Path) -> Index:
     """The index of a run, made first where it is not there or the run has changed. RunError for an unreadable run."""
     stamp = stamp_of(folder)  # before reading: a run that grows meanwhile does not match it
-    return read(folder, stamp) or write(runs.load(folder), stamp)
+    return read(folder, stamp) or _made_anew(folder, stamp)
+
+
+def _made_anew(folder: Path, stamp: Sequence[int]) -> Index:
+    """The index of a run that is read for nothing else; its records are gone before anybody looks for cycles."""
+    with runs.collector_paused():
+        return write(runs.load(folder), stamp)
 
 
 def stamp_of(folder: Path) -> list[int]:
@@ -207,7 +213,7 @@ class _Tables:
 def numbers_of(folder: Path) -> list[Number]:
     """The sound numbers of a run, as `numbers.numbers` finds them; samples only of those with few units."""
     stamp = stamp_of(folder)
-    found = read(folder, stamp, whole=True) or write(runs.load(folder), stamp)
+    found = read(folder, stamp, whole=True) or _made_anew(folder, stamp)
     return list(_numbers(found, runs.head(folder).expected))
 
 

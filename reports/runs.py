@@ -177,7 +177,7 @@ def load(folder: str | Path, *, measurements: bool = True, kept: Kept | None = N
     path = Path(folder)
     run = head(path)
     warnings: list[str] = []
-    with _collector_paused():
+    with collector_paused():
         return StoredRun(
             run=run,
             cluster=_cluster(path, run),
@@ -259,30 +259,31 @@ def _records(cls: type[T], path: Path, warnings: list[str], kept: Kept | None = 
     begin, records = (kept or {}).get(path, (0, []))
     if path.stat().st_size < begin:  # cut back since: nothing of before holds
         begin, records = 0, []
-    with path.open("rb") as file:
-        file.seek(begin)
-        text = file.read()
     if kept is not None:
         records = list(records)
-    lines = text.split(b"\n")
-    if not lines[-1].strip():
-        lines.pop()
-    before = len(records)
-    for number, line in enumerate(lines, before + 1):
-        try:
-            records.append(decode(cls, line))
-        except RecordError as error:
-            if number == before + len(lines) and _is_cut(line):
-                warnings.append(f"{path.name}: line {number} was cut short and is dropped ({len(line)} bytes)")
-            else:
-                raise RunError(f"{path}:{number}: {error}; move that line out of the file and look at it") from None
-    if kept is not None and len(records) == before + len(lines) and text.endswith(b"\n"):
-        kept[path] = begin + len(text), records
+    end, cut = begin, False
+    with path.open("rb") as file:  # a line at a time: a large file never lies in memory twice
+        file.seek(begin)
+        for number, line in enumerate(file, len(records) + 1):
+            try:
+                records.append(decode(cls, line))
+            except RecordError as error:
+                last = not line.endswith(b"\n") or end + len(line) == path.stat().st_size
+                if not line.strip() and last:
+                    break
+                if not (last and _is_cut(line)):
+                    raise RunError(f"{path}:{number}: {error}; move that line out of the file and look at it") from None
+                warnings.append(f"{path.name}: line {number} was cut short and is dropped ({len(line.rstrip())} bytes)")
+                cut = True
+            end += len(line)
+            cut |= not line.endswith(b"\n")
+    if kept is not None and not cut:
+        kept[path] = end, records
     return tuple(records)
 
 
 @contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
+def collector_paused() -> Iterator[None]:
     """No garbage collection inside: records hold no cycles, and looking for some takes as long as reading."""
     was_on = gc.isenabled()
     gc.disable()

@@ -76,7 +76,8 @@ class Units(Sequence[Unit]):
         if not NUMBERS.issuperset(map(type, chain.from_iterable(self._rows))):
             return None
         try:
-            return np.array(self._rows, dtype=np.float64)
+            flat = np.fromiter(chain.from_iterable(self._rows), np.float64, len(self._rows) * len(self._rows[0]))
+            return flat.reshape(len(self._rows), -1)
         except OverflowError:  # a whole number that no float holds
             return None
 
@@ -84,7 +85,7 @@ class Units(Sequence[Unit]):
 def without_samples(units: Sequence[Unit]) -> Sequence[Unit]:
     """The same units, their samples forgotten."""
     if isinstance(units, Units):
-        return Units(units.per, units.identities, units.nodes, None)
+        return Units(units.per, units.identities, units.nodes, None, units.labels)
     return [unit._replace(samples=()) for unit in units]
 
 
@@ -102,11 +103,37 @@ def units_of(per: str, m: Measurement) -> Sequence[Unit]:
         of = {"rank": (subject.rank,), "node": (subject.node,), "nic": (subject.node, subject.nic)}
         identity = tuple(subject.link) if per in PAIRS else of.get(per, ())
         return [Unit(identity, subject.label, subject.node, m.samples)]
-    identities = list(zip(*(m.columns[name] for name in IDENTITY[per]), strict=True))
+    columns = [tuple(m.columns[name]) for name in IDENTITY[per]]
+    try:
+        names = _named(per, *columns)
+    except TypeError:  # a record that nobody has checked may call a row by a list
+        names = _named.__wrapped__(per, *columns)
     rows = m.columns["samples"]
     nodes = m.columns.get("node") or [m.subject.node] * len(rows)
-    whole = min(len(identities), len(nodes), len(rows))
-    return Units(per, identities[:whole], nodes[:whole], rows[:whole])
+    whole = min(len(names.identities), len(nodes), len(rows))
+    if whole == len(names.identities):
+        return Units(per, names.identities, nodes[:whole], rows[:whole], names.labels)
+    return Units(per, names.identities[:whole], nodes[:whole], rows[:whole])
+
+
+class _Names(NamedTuple):
+    """What the rows of a table are called."""
+
+    identities: tuple[Identity, ...]
+    labels: tuple[str, ...]
+
+
+@functools.lru_cache(maxsize=4)
+def _named(per: str, *columns: tuple[Any, ...]) -> _Names:
+    """The tables of one run mostly have the same rows."""
+    found = tuple(zip(*columns, strict=True))
+    return _Names(found, tuple(label(per, i) for i in found))
+
+
+@functools.lru_cache(maxsize=4)
+def distinct(named: tuple[Identity, ...]) -> frozenset[Identity]:
+    """Identities without repetition."""
+    return frozenset(named)
 
 
 def label(per: str, identity: Identity) -> str:

@@ -13,7 +13,7 @@ from benchmarks.measurement import Expected, Measurement, RecordError, Subject, 
 from clusters.limits import Limit
 from reports.bounds import against
 from reports.evidence import Evidence
-from reports.units import Units, without_samples
+from reports.units import Units, units_of, without_samples
 
 EXPECTED = Expected(metric="m", unit="B/s", better="higher", config="c", test="t", per="rank", units=3)
 SAMPLE = st.one_of(
@@ -49,6 +49,14 @@ def test_a_table_that_names_fewer_nodes_than_rows_is_missing_units():
     table = record(columns={"rank": [0, 1, 2], "node": ["a", "b"], "samples": [[1.0]] * 3})
     (attempt,) = Evidence([table]).attempts(EXPECTED)
     assert attempt.problem.status == "missing" and "rank 2" in attempt.problem.reason
+
+
+def test_rows_that_are_named_alike_are_named_once_and_garbage_is_named_too():
+    first, second = (units_of("rank", record(columns={"rank": [0, 1], "samples": [[x], [x]]})) for x in (1.0, 2.0))
+    assert first.identities is second.identities and first.labels == ("rank 0", "rank 1")
+    assert units_of("rank", record(columns={"rank": [[0], 1], "samples": [[1.0], [2.0]]}))[0].label == "rank [0]"
+    short = units_of("rank", record(columns={"rank": [0, 1], "samples": [[1.0]]}))
+    assert [unit.label for unit in short] == ["rank 0"]
 
 
 def test_units_without_their_samples_keep_their_names():
