@@ -68,7 +68,8 @@ def main(words: Sequence[str] | None = None) -> int:
         points = list(points_of(options, world_of(options, cluster, wish)))
         lock = CampaignLock(cluster)
         lock.acquire(str(options.out))
-        with hold(replace(wish, seconds=worst_case_s(points, cluster)), say=print) as held:
+        wish = replace(wish, seconds=worst_case_s(points, cluster))
+        with hold(wish, say=lambda text: print(text, end="", flush=True)) as held:
             print("\n".join(describe(held)))
             return int(measure(points, held, options.out, start_limit_s=start_limit_s(cluster)))
     except SystemExit as end:  # argparse's own status for usage is 2

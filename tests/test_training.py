@@ -20,7 +20,7 @@ from benchmarks.training.spec import Training
 
 RANKS = 4
 STALL_S = 0.3
-LIMIT_S = 240
+LIMIT_S = 360
 
 
 def place(ranks=RANKS):
