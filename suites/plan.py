@@ -63,6 +63,16 @@ class Plan:
         """The same for some of its configs."""
         return sum(c.limit_s for c in configs) + len({str(c.place) for c in configs}) * self.start_limit_s
 
+    @property
+    def warnings(self) -> list[str]:
+        """What will make a benchmark slow here though it was asked for, in the benchmark's words."""
+        found = []
+        for config in self.configs:
+            spec, place = from_config(config)
+            if said := spec.warning(place) if hasattr(spec, "warning") else "":
+                found.append(f"{config.benchmark}: {said}")
+        return found
+
     def bytes_written(self, config: Config) -> int:
         """Bytes that a config writes to storage, over all its ranks."""
         spec, place = from_config(config)

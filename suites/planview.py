@@ -38,6 +38,7 @@ def render(plan: Plan, *, pending: Collection[str] | None = None, notes: Sequenc
         [
             f"plan: suite {plan.suite} on {cluster.name} ({cluster.path}), {cluster.nodes} node(s)",
             *(f"note: {line}" for line in cluster.contradictions),
+            *(f"warning: {line}" for line in plan.warnings),
             tabulate(rows, headers=head, disable_numparse=True, tablefmt="simple", colalign=("right",) * 2),
             f"in all: {len(configs)} benchmarks, {now}{of} numbers expected, "
             f"{launch} launch(es) of at most {plan.start_limit_s:.0f} s",

@@ -141,6 +141,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         print(line, file=stream)
     for line in campaign.plan.cluster.contradictions:
         print(f"{campaign.plan.cluster.path}: {line}", file=stream)
+    for line in campaign.plan.warnings:
+        print(f"warning: {line}", file=stream)
     old = signal.signal(signal.SIGTERM, _interrupt)
     try:
         progress = Progress(write=lambda text: print(text, end="", file=stream, flush=True))

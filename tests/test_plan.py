@@ -10,9 +10,11 @@ from benchmarks.collectives.spec import Collective
 from benchmarks.gemm.spec import Gemm
 from benchmarks.inventory import InstalledGpu
 from benchmarks.spec import BENCHMARKS, Place, from_config, load_spec, to_config
+from benchmarks.training.spec import Training
 from clusters.loader import load
 from suites.needs import SUITES, Check, checks, needs
 from suites.plan import make_plan, metrics, places
+from suites.planview import render
 from suites.test_checkpoint import SLOWEST, state
 
 GPU = InstalledGpu(index=0, name="NVIDIA H100 80GB HBM3", serial="1", uuid="GPU-1", memory_bytes=80 << 30, driver="1")
@@ -69,6 +71,15 @@ def test_a_machine_with_other_gpus_than_its_file_says_is_refused(name, number, s
     gpus = [*[GPU] * (number - 1), dataclasses.replace(GPU, name=name)]
     with pytest.raises(ValueError, match=said):
         places(cluster, gpus)
+
+
+def test_what_will_be_slow_though_it_was_asked_for_is_said_before_anything_starts():
+    cluster = dataclasses.replace(load("local"), nodes=2, ranks_per_node=2)
+    inside, across = Training(layout="tp2,dp2"), Training(layout="tp4", allow_tp_across_nodes=True)
+    plan = make_plan(cluster, "acceptance", [check(Gemm(), inside, across)], [])
+    (warning,) = plan.warnings
+    assert "training: tensor parallel groups of 4 ranks cross nodes of 2" in warning
+    assert f"warning: {warning}" in render(plan)
 
 
 def test_configs_are_grouped_by_place_so_that_each_is_launched_once(local):
