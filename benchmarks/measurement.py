@@ -42,7 +42,11 @@ UPGRADES: dict[int, Callable[[str, dict[str, Any]], dict[str, Any]]] = {}
 """version -> function(record class name, fields of that version) -> fields of the next version"""
 
 Scalar = str | int | float | bool
+SCALARS = frozenset((str, int, float, bool))
 T = TypeVar("T")
+
+
+_IN_ORDER = json.JSONEncoder(sort_keys=True).encode  # made once: a run asks for millions of keys
 
 
 class RecordError(ValueError):
@@ -244,7 +248,7 @@ class Verdict:
 
 def params_key(params: dict[str, Scalar]) -> str:
     """Params as one hashable, order-free string."""
-    return json.dumps(params, sort_keys=True)
+    return _IN_ORDER(params)
 
 
 def encode(record: Any) -> str:
@@ -330,16 +334,24 @@ def _hints(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 
 
+@functools.cache
+def _shape(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Origin and arguments of a type hint; a record's origin is its own class."""
+    if dataclasses.is_dataclass(kind):
+        return kind, ()
+    return typing.get_origin(kind), typing.get_args(kind)
+
+
 def _typed(kind: Any, value: Any, where: str) -> Any:
     """`value` as the type hint `kind` says, or RecordError naming the field."""
     if kind is Any or type(value) is kind:
         return value
-    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+    origin, args = _shape(kind)
+    if origin is kind:
         return _record(kind, value, where)
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
-        if value is None and type(None) in args:
-            return None
+        if type(value) in args:
+            return value
         return _typed_union([a for a in args if a is not type(None)], value, where)
     if origin is tuple:
         if not isinstance(value, list):
@@ -354,18 +366,24 @@ def _typed(kind: Any, value: Any, where: str) -> Any:
     if origin is dict:
         if not isinstance(value, dict):
             raise RecordError(f"{where}: expected an object, got {value!r:.60}")
-        return value if args[1] is Any else {k: _typed(args[1], v, f"{where}.{k}") for k, v in value.items()}
+        if args[1] is Any or (args[1] == Scalar and set(map(type, value.values())) <= SCALARS):
+            return value
+        return {k: _typed(args[1], v, f"{where}.{k}") for k, v in value.items()}
     return _scalar(kind, value, where)
 
 
 def _record(kind: type, value: Any, where: str) -> Any:
     if not isinstance(value, dict):
         raise RecordError(f"{where}: expected an object, got {value!r:.60}")
-    hints = _hints(kind)
-    if unknown := sorted(set(value) - set(hints)):
+    hints, fields = _hints(kind), {}
+    if not hints.keys() >= value.keys():
+        unknown = sorted(set(value) - set(hints))
         raise RecordError(f"{where}: unknown field {', '.join(unknown)} (known: {', '.join(hints)})")
+    for name, got in value.items():
+        want = hints[name]
+        fields[name] = got if type(got) is want else _typed(want, got, f"{where}.{name}")
     try:
-        return kind(**{k: _typed(hints[k], v, f"{where}.{k}") for k, v in value.items()})
+        return kind(**fields)
     except TypeError as error:  # a field without default is absent
         raise RecordError(f"{where}: {error}") from None
 
