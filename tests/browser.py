@@ -31,6 +31,35 @@ ON_3_AND_4 = (  # a shell can name no descriptor above 9
 )
 WHOLE_PAGE = "({width: document.documentElement.scrollWidth, height: document.documentElement.scrollHeight})"
 
+FAINT = """(() => {
+  const one = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+  const colour = (css) => {
+    one.clearRect(0, 0, 1, 1); one.fillStyle = css; one.fillRect(0, 0, 1, 1);
+    return [...one.getImageData(0, 0, 1, 1).data];
+  };
+  const over = ([r, g, b, a], under) => [r, g, b].map((v, i) => v * a / 255 + under[i] * (1 - a / 255));
+  const linear = (v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const light = (c) => c.reduce((sum, v, i) => sum + linear(v / 255) * [0.2126, 0.7152, 0.0722][i], 0);
+  const paper = over(colour(getComputedStyle(document.body).backgroundColor), [255, 255, 255]);
+  const found = new Set();
+  for (const text of document.querySelectorAll("svg text")) {
+    const box = text.getBoundingClientRect(), style = getComputedStyle(text);
+    let under = paper;
+    for (const each of document.elementsFromPoint(box.x + box.width / 2, box.y + box.height / 2).reverse()) {
+      const own = getComputedStyle(each), drawn = ["rect", "path", "circle", "polygon"].includes(each.tagName);
+      const fill = drawn ? colour(own.fill) : each.closest("svg") ? [0, 0, 0, 0] : colour(own.backgroundColor);
+      if (drawn && own.fill !== "none") fill[3] *= own.opacity * own.fillOpacity;
+      if (!drawn || own.fill !== "none") under = over(fill, under);
+    }
+    if (style.paintOrder.startsWith("stroke") && parseFloat(style.strokeWidth) >= 2)
+      under = over(colour(style.stroke), under);
+    const [high, low] = [light(over(colour(style.fill), under)), light(under)].sort((x, y) => y - x);
+    const ratio = (high + 0.05) / (low + 0.05);
+    if (ratio < 4.5) found.add(`${text.getAttribute("class")} ${ratio.toFixed(2)}: ${text.textContent.slice(0, 20)}`);
+  }
+  return [...found];
+})()"""  # words of charts whose contrast with what lies under them is below 4.5, the least of WCAG AA
+
 
 @dataclass(kw_only=True)
 class Shown:
@@ -110,6 +139,13 @@ class Browser:
         said = self.ask("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in said, said["exceptionDetails"]
         return said["result"].get("value")
+
+    def faint_words(self, height: int) -> list[str]:
+        """Words of charts on the page that is shown, so many pixels high, that stand out too little."""
+        width = self.evaluate("innerWidth")
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        found: list[str] = self.evaluate(FAINT)
+        return found
 
     def press(self, key: str) -> None:
         """Press and release one key."""
