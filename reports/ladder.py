@@ -29,9 +29,12 @@ LEAST = 8  # with fewer there is no baseline
 PEERS = 8  # fewer units have no fleet to be compared with
 NIGHT_MADS, FLEET_MADS, DRIFT_SIGMAS = 4.0, 5.0, 3.5
 DRIFT_NIGHTS = 7
+DRIFT_WINDOW = 10  # nights of which those seven are the last that nothing disturbed as a whole
 RERUNS = 2  # occasions on which a suspect must be seen again
 RATE = 0.01  # of confirmed alarms, so many may be chance: over 30 quiet nights 0.3 false pages
+DRIFT_RATE = 0.05  # of what drifts; the same seven nights are asked anew each night, no re-run confirms them
 MAD_OF_T4 = 0.740697  # MAD of Student's t with 4 degrees of freedom and scale 1: its quantile at 3/4
+OF_TWO = 1.536  # MAD of the difference of two such values over that of one (numerically)
 MAD_TO_SIGMA = 1.4826
 
 
@@ -71,19 +74,30 @@ def split(nights: Floats) -> tuple[Floats, Floats]:
     return shared, nights - shared[..., None, :]
 
 
-def against_history(history: Floats, tonight: Floats, *, floor: float | Floats) -> Deviation:
+class Usual(NamedTuple):
+    """What earlier nights amount to, per series."""
+
+    middle: Floats  # their median
+    spread: Floats  # their MAD
+    nights: npt.NDArray[np.int64]  # that count
+
+
+def usual(history: Floats) -> Usual:
+    """The last 20 nights of `history`: one row per night, oldest first; nan where that night does not count."""
+    recent = history[-HISTORY:]
+    return Usual(*_middle_and_mad(recent), np.count_nonzero(np.isfinite(recent), axis=0))
+
+
+def against_history(history: Floats | Usual, tonight: Floats, *, floor: float | Floats) -> Deviation:
     """Tonight against M - max(4 MAD, floor) of the last 20 comparable nights on which the metric passed.
 
-    `history` has one row per night, oldest first; nan where that night does not count. `floor` is the smallest
-    difference that matters, whatever the spread.
+    `floor` is the smallest difference that matters, whatever the spread.
     """
-    recent = history[-HISTORY:]
-    nights = np.count_nonzero(np.isfinite(recent), axis=0)
+    middle, spread, nights = history if isinstance(history, Usual) else usual(history)
     known = (nights >= LEAST) & np.isfinite(tonight)
-    middle, spread = _middle_and_mad(recent)
     threshold = np.maximum(NIGHT_MADS * spread, floor)
     amount = np.where(known, tonight - middle, 0.0)
-    return Deviation(amount, threshold, _chance(amount, np.maximum(spread, np.asarray(floor) / NIGHT_MADS / 2)), known)
+    return Deviation(amount, threshold, _chance(amount, _sound(spread, floor)), known)
 
 
 def against_peers(units: Floats, *, floor: float) -> Deviation:
@@ -104,7 +118,9 @@ def missing(samples: Floats) -> Floats:
     are aligned at their upper quartile.
     """
     ordered = np.sort(samples, axis=1)
-    ordered = ordered - np.quantile(ordered, 0.75, axis=1)[:, None]
+    low, rest = divmod(0.75 * (ordered.shape[1] - 1), 1)
+    quartile = ordered[:, int(low)] * (1 - rest) + ordered[:, math.ceil(low + rest)] * rest
+    ordered = ordered - quartile[:, None]
     lacking: Floats = np.maximum(np.median(ordered, axis=0) - ordered, 0.0).mean(axis=1)
     return lacking
 
@@ -117,15 +133,19 @@ def gray(samples: Floats, *, floor: float) -> Deviation:
 def against_pinned(recent: Floats, pinned: Floats, *, spread: Floats, floor: float) -> Deviation:
     """The median of the last 7 nights against the median of the pinned nights: creep that no single night shows.
 
-    `spread` is the MAD of one night. The median of 7 has about 1.25 sigma / sqrt(7), and so has the other side.
+    `spread` is the MAD of one night. The median of 7 has about 1.25 sigma / sqrt(7), and so has the other side. It is
+    so low by chance where at least 4 of 7 nights are.
     """
     known = np.count_nonzero(np.isfinite(recent[-DRIFT_NIGHTS:]), axis=0) >= DRIFT_NIGHTS
     known &= np.count_nonzero(np.isfinite(pinned), axis=0) >= 1
     sides = 1 / DRIFT_NIGHTS + 1 / np.maximum(np.count_nonzero(np.isfinite(pinned), axis=0), 1)
     sigma = 1.25 * MAD_TO_SIGMA * spread * np.sqrt(sides)
-    amount = np.where(known, _middle(recent[-DRIFT_NIGHTS:]) - _middle(pinned), 0.0)
+    amount = np.where(known, median_of(recent[-DRIFT_NIGHTS:]) - median_of(pinned), 0.0)
     threshold = np.maximum(DRIFT_SIGMAS * sigma, floor)
-    return Deviation(amount, threshold, _chance(amount, sigma * MAD_OF_T4), known)
+    one = _chance(amount / np.sqrt(DRIFT_NIGHTS * sides), _sound(spread, floor))
+    most = range(DRIFT_NIGHTS // 2 + 1, DRIFT_NIGHTS + 1)
+    chance = np.sum([math.comb(DRIFT_NIGHTS, k) * one**k * (1 - one) ** (DRIFT_NIGHTS - k) for k in most], axis=0)
+    return Deviation(amount, threshold, chance, known)
 
 
 def confirmed(first: Deviation, again: Sequence[Deviation], *, rate: float = RATE) -> Bools:
@@ -141,9 +161,34 @@ def confirmed(first: Deviation, again: Sequence[Deviation], *, rate: float = RAT
     tries = np.stack([first.amount, *(d.amount for d in again)])
     beyond = (np.median(tries, axis=0) < -first.threshold) & (tries.max(axis=0) < -first.threshold / 2)
     seen = first.suspect & beyond & np.all([d.known for d in again], axis=0)
-    combined = np.where(seen, _fisher(np.stack([first.chance, *(d.chance for d in again)])), 1.0)
-    believed: Bools = seen & discoveries(combined.ravel().tolist(), rate=rate).reshape(combined.shape)
+    return beyond_chance(seen, _fisher(np.stack([first.chance, *(d.chance for d in again)])), rate=rate)
+
+
+def beyond_chance(seen: Bools, chance: Floats, *, rate: float) -> Bools:
+    """What of the `seen` stands out among all series, so that at most `rate` of what is believed is chance."""
+    chances = np.where(seen, chance, 1.0)
+    believed: Bools = seen & discoveries(chances.ravel().tolist(), rate=rate).reshape(chances.shape)
     return believed
+
+
+def sound_occasions(first: Deviation, again: Sequence[Deviation]) -> tuple[Deviation, list[Deviation]]:
+    """Tonight and its re-runs without the evidence of occasions that something disturbed as a whole.
+
+    Disturbed is an occasion on which most of many numbers are off at once, where another occasion is not so: such a
+    re-run does not count, and such a night proves nothing by itself. Where every occasion is so, the cluster is slow.
+    """
+    off = [_off(d) for d in (first, *again)]
+    if all(off):
+        return first, list(again)
+    kept = first._replace(chance=np.ones_like(first.chance)) if off[0] else first
+    return kept, [d for d, bad in zip(again, off[1:], strict=True) if not bad]
+
+
+def _off(d: Deviation) -> bool:
+    """Whether most of many numbers are beyond half their threshold."""
+    known = d.known & (d.threshold > 0)
+    many = int(np.count_nonzero(known)) >= PEERS
+    return many and float(np.median(d.amount[known] / d.threshold[known])) < -0.5
 
 
 def refuted(first: Deviation, again: Sequence[Deviation], real: Bools) -> Bools:
@@ -159,12 +204,27 @@ def refuted(first: Deviation, again: Sequence[Deviation], real: Bools) -> Bools:
     return settled
 
 
-def spread_of(nights: Floats) -> Floats:
-    """The MAD of each series over its nights (first axis)."""
-    return _middle_and_mad(nights)[1]
+def steady_spread(pinned: Floats, recent: Floats) -> Floats:
+    """The MAD of one night, of each series (nights are the first axis): the larger of two estimates.
+
+    One is the MAD of the pinned nights, the other comes from the differences of neighbouring nights, which neither a
+    step nor a creep among them widens. From 20 nights either alone is often too small by a third, and then chance
+    looks like drift.
+    """
+    between = median_of(np.abs(np.diff(np.concatenate([pinned, recent]), axis=0))) / OF_TWO
+    return np.maximum(_middle_and_mad(pinned)[1], np.nan_to_num(between))
 
 
-def _middle(rows: Floats) -> Floats:
+def disturbed(nights: Floats, pinned: Usual, *, floor: Floats) -> Bools:
+    """Nights (first axis) on which most numbers (second) lie far below their pinned median: the night rung's business.
+
+    Seven nights with two such among them would make every number drift at once.
+    """
+    below = (nights - pinned.middle) / _sound(pinned.spread, floor)
+    return np.nan_to_num(median_of(below.T)) < -NIGHT_MADS
+
+
+def median_of(rows: Floats) -> Floats:
     """Median down the first axis without its nans; nan where there is nothing."""
     if not len(rows):
         return np.full(rows.shape[1:], np.nan)
@@ -172,14 +232,19 @@ def _middle(rows: Floats) -> Floats:
     if finite.all():
         return np.asarray(np.median(rows, axis=0), dtype=np.float64)
     empty = ~finite.any(axis=0)
-    middle = np.asarray(np.nanmedian(np.where(empty, 0.0, rows), axis=0), dtype=np.float64).reshape(empty.shape)
-    middle[empty] = np.nan
-    return middle
+    found = np.asarray(np.nanmedian(np.where(empty, 0.0, rows), axis=0), dtype=np.float64).reshape(empty.shape)
+    found[empty] = np.nan
+    return found
 
 
 def _middle_and_mad(rows: Floats) -> tuple[Floats, Floats]:
-    middle = _middle(rows)
-    return middle, np.nan_to_num(_middle(np.abs(rows - middle)))
+    middle = median_of(rows)
+    return middle, np.nan_to_num(median_of(np.abs(rows - middle)))
+
+
+def _sound(spread: Floats, floor: float | Floats) -> Floats:
+    """A spread that few nights alike by chance do not make too small."""
+    return np.maximum(spread, np.asarray(floor) / NIGHT_MADS / 2)
 
 
 def _chance(amount: Floats, spread: Floats) -> Floats:

@@ -10,7 +10,7 @@ The rules are reports/ladder.py's; what the alarms amount to is reports/nightly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from benchmarks.measurement import PAIRS
 from reports import ladder
 from reports.archive import Night, Series
 from reports.findings import family
-from reports.ladder import Bools, Deviation
+from reports.ladder import Bools, Deviation, Usual
 
 FLOORS = {
     "gemm": 0.03, "memory": 0.02, "collectives": 0.03, "links": 0.04, "checkpoint": 0.10, "reads": 0.10,
@@ -55,6 +55,7 @@ class Asked(NamedTuple):
     series: Series
     shared: Deviation
     own: Deviation | None
+    past: tuple[Usual, Usual] | None = None  # what both are held against, for re-runs
 
     @property
     def parts(self) -> list[Deviation]:
@@ -74,16 +75,16 @@ def judged(night: Night) -> list[Series]:
 
 def against_nights(series: Series, tonight: Night, before: Sequence[Night]) -> Asked:
     """One number of tonight against the last comparable nights on which it passed."""
-    rows = _rows(series, _comparable(series, before))
-    old, values = [_parts(row) for row in rows], _goodness(tonight, series)
-    shared, own = _parts(values)
+    shared, own = _parts(_rows(series, _comparable(series, before)))
+    return _against(series, tonight, (ladder.usual(shared), ladder.usual(own)))
+
+
+def _against(series: Series, tonight: Night, past: tuple[Usual, Usual]) -> Asked:
+    shared, own = _parts(_goodness(tonight, series)[None])
     floor = floor_of(series.metric)
-    column = np.array([[s] for s, _ in old]).reshape(len(old), 1)
-    common = ladder.against_history(column, np.array([shared]), floor=floor)
-    if len(values) < ladder.PEERS:
-        return Asked(series, common, None)
-    each = np.stack([o for _, o in old]) if old else np.zeros((0, len(values)))
-    return Asked(series, common, ladder.against_history(each, own, floor=floor))
+    common = ladder.against_history(past[0], shared[0], floor=floor)
+    enough = len(series.labels) >= ladder.PEERS
+    return Asked(series, common, ladder.against_history(past[1], own[0], floor=floor) if enough else None, past)
 
 
 def night_alarms(asked: Sequence[Asked], before: Sequence[Night], reruns: Sequence[Night]) -> list[Alarm]:
@@ -92,13 +93,11 @@ def night_alarms(asked: Sequence[Asked], before: Sequence[Night], reruns: Sequen
     Chance is counted apart over what units share (few series) and over what is their own (very many).
     """
     again = [[_again(a, night, before) for a in asked] for night in reruns]
-    shared = ladder.confirmed(_joined(asked, shared=True), [_joined(each, shared=True) for each in again])
-    own = ladder.confirmed(_joined(asked, shared=False), [_joined(each, shared=False) for each in again])
-    settled = [
-        ladder.refuted(_joined(asked, shared=kind), [_joined(each, shared=kind) for each in again], real)
-        for kind, real in ((True, shared), (False, own))
-    ]
-    return alarms("night", asked, lambda d: d.suspect, confirmed=(shared, own), refuted=(settled[0], settled[1]))
+    shared = ladder.sound_occasions(_joined(asked, shared=True), [_joined(each, shared=True) for each in again])
+    own = _joined(asked, shared=False), [_joined(each, shared=False) for each in again]
+    real = [ladder.confirmed(*tries) for tries in (shared, own)]
+    settled = [ladder.refuted(*tries, found) for tries, found in zip((shared, own), real, strict=True)]
+    return alarms("night", asked, lambda d: d.suspect, confirmed=(real[0], real[1]), refuted=(settled[0], settled[1]))
 
 
 def alarms(
@@ -143,27 +142,62 @@ def peer_alarms(tonight: Night, reruns: Sequence[Night]) -> list[Alarm]:
     return found
 
 
+class _Crept(NamedTuple):
+    """One number before and after the pinned night: both parts, nights x 1 and nights x units."""
+
+    series: Series
+    nights: list[Night]  # after it, tonight last
+    old: tuple[Floats, Floats]
+    new: tuple[Floats, Floats]
+
+    def against_pinned(self, off: Container[str]) -> Asked:
+        """The last seven nights that nothing disturbed as a whole; where so many were, the last seven."""
+        sound = [i for i, night in enumerate(self.nights) if night.run not in off]
+        chosen = sound if len(sound) >= ladder.DRIFT_NIGHTS else list(range(len(self.nights)))
+        floor = DRIFT_SHARE * floor_of(self.series.metric)
+        spreads = [ladder.steady_spread(*both) for both in zip(self.old, self.new, strict=True)]
+        usual = np.median(spreads[1])  # of the units; one unit's few nights may be alike, or wild, by chance
+        spreads[1] = np.maximum(usual, (spreads[1] + usual) / 2)
+        parts = [
+            ladder.against_pinned(new[chosen], old, spread=spread, floor=floor)
+            for new, old, spread in zip(self.new, self.old, spreads, strict=True)
+        ]
+        return Asked(self.series, parts[0], parts[1] if len(self.series.labels) >= ladder.PEERS else None)
+
+
 def drift_alarms(tonight: Night, before: Sequence[Night], pin: str) -> list[Alarm]:
-    """What crept away from the pinned nights: the baseline (a folder's name) and those before it."""
+    """What crept away from the pinned nights, the baseline (a folder's name) and those before it, beyond chance."""
     place = next((i for i, night in enumerate(before) if night.folder.name == pin), None)
     if place is None:
         return []
-    asked = []
+    crept = []
     for s in judged(tonight):
-        old = [_parts(row) for row in _rows(s, _comparable(s, before[: place + 1]))]
-        recent = [*_comparable(s, before[place + 1 :]), tonight][-ladder.DRIFT_NIGHTS :]
-        new = [_parts(row) for row in _rows(s, recent)]
-        if not old or not new:
-            continue
-        floor = DRIFT_SHARE * floor_of(s.metric)
-        shared_old, shared_new = (np.array([[shared] for shared, _ in side]) for side in (old, new))
-        own_old, own_new = (np.stack([own for _, own in side]) for side in (old, new))
-        parts = [
-            ladder.against_pinned(new_side, pinned, spread=ladder.spread_of(pinned), floor=floor)
-            for new_side, pinned in ((shared_new, shared_old), (own_new, own_old))
-        ]
-        asked.append(Asked(s, parts[0], parts[1] if len(s.labels) >= ladder.PEERS else None))
-    return alarms("drift", asked, lambda d: d.suspect)
+        old = _rows(s, _comparable(s, before[: place + 1]))
+        nights = [*_comparable(s, before[place + 1 :]), tonight][-ladder.DRIFT_WINDOW :]
+        if len(old):
+            crept.append(_Crept(s, nights, _parts(old), _parts(_rows(s, nights))))
+    if not crept:
+        return []
+    off = _disturbed(crept)
+    asked = [each.against_pinned(off) for each in crept]
+    real = [_beyond_chance(_joined(asked, shared=kind)) for kind in (True, False)]
+    return [a for a in alarms("drift", asked, lambda d: d.suspect, confirmed=(real[0], real[1])) if a.confirmed]
+
+
+def _beyond_chance(d: Deviation) -> Bools:
+    return ladder.beyond_chance(d.suspect, d.chance, rate=ladder.DRIFT_RATE)
+
+
+def _disturbed(crept: Sequence[_Crept]) -> set[str]:
+    """The runs on which most numbers were far below what they were when the baseline was pinned."""
+    names = list(dict.fromkeys(night.run for each in crept for night in each.nights))
+    shared = np.full((len(names), len(crept)), np.nan)
+    for column, each in enumerate(crept):
+        shared[[names.index(night.run) for night in each.nights], column] = each.new[0][:, 0]
+    pinned = [ladder.usual(each.old[0]) for each in crept]
+    joined = Usual(*(np.concatenate([getattr(one, name) for one in pinned]) for name in Usual._fields))
+    floor = np.array([floor_of(each.series.metric) for each in crept])
+    return {names[i] for i in np.flatnonzero(ladder.disturbed(shared, joined, floor=floor))}
 
 
 def _goodness(night: Night, series: Series) -> Floats:
@@ -212,11 +246,10 @@ def _rows(series: Series, nights: Sequence[Night]) -> Floats:
     return rows
 
 
-def _parts(values: Floats) -> tuple[float, Floats]:
-    """What the units of one night share, and what each adds."""
-    known = values[np.isfinite(values)]
-    shared = float(np.median(known)) if len(known) else float("nan")
-    return shared, values - shared
+def _parts(rows: Floats) -> tuple[Floats, Floats]:
+    """What the units of each night (first axis) share, nights x 1, and what each adds, nights x units."""
+    shared = ladder.median_of(rows.T)[:, None]
+    return shared, rows - shared
 
 
 def _again(asked: Asked, rerun: Night, before: Sequence[Night]) -> Asked:
@@ -224,7 +257,8 @@ def _again(asked: Asked, rerun: Night, before: Sequence[Night]) -> Asked:
     series = rerun.by_key.get(asked.series.key)
     if series is None:
         return Asked(asked.series, _unknown(asked.shared.amount.shape), asked.own and _unknown(asked.own.amount.shape))
-    found = against_nights(series, rerun, before)
+    alike = asked.past is not None and series.lasting == asked.series.lasting
+    found = _against(series, rerun, asked.past) if alike and asked.past else against_nights(series, rerun, before)
     if asked.own is None or found.own is None:
         return Asked(asked.series, found.shared, asked.own and _unknown(asked.own.amount.shape))
     d, shape = found.own, found.own.amount.shape

@@ -4,8 +4,9 @@
 
 Goals: judge and page of 100,000 measurements in a few seconds; pages under 2 MB, and that of 10,000 nodes x 50 numbers
 x 30 samples built under 5 s; a trend over 365 nights of 512 ranks x 50 numbers under 3 s once they are indexed; two
-runs of 10,000 nodes x 50 numbers x 30 samples compared under 10 s and 2 GB. Runs are made up outside the timing.
-RACKPROOF_BENCH_NODES and RACKPROOF_BENCH_NIGHTS set other sizes.
+runs of 10,000 nodes x 50 numbers x 30 samples compared under 10 s and 2 GB; as many host names as anybody could have
+(RACKPROOF_BENCH_HOSTS: 100,000) read, judged and shown in time and memory that grow no faster than they. Runs are made
+up outside the timing. RACKPROOF_BENCH_NODES and RACKPROOF_BENCH_NIGHTS set other sizes.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from reports.compare import compare
 
 RANKS, NUMBERS, SAMPLES = 512, 192, 10
 NODES = int(os.environ.get("RACKPROOF_BENCH_NODES", "10000"))
+HOSTS = int(os.environ.get("RACKPROOF_BENCH_HOSTS", "100000"))
 NIGHTS = int(os.environ.get("RACKPROOF_BENCH_NIGHTS", "365"))
 TODAY = date(2026, 12, 1)
 CLUSTER = """
@@ -181,6 +183,36 @@ def test_page_of_many_nodes(benchmark, tmp_path):
     verdicts = stored.verdicts(today=TODAY)
     written = benchmark.pedantic(page.write, (stored, verdicts), rounds=2)
     print(f"\n{NODES:,} nodes: page of {written.stat().st_size / 1e3:,.0f} kB")
+    assert written.stat().st_size < 2e6
+
+
+def test_many_host_names(benchmark, tmp_path):
+    """One number of each of very many nodes, every one with a name, a record and an environment of its own."""
+    metric = Metric(name="gemm.flops", unit="FLOP/s", better="higher", per="node")
+    run = Run(
+        id="hosts", suite="nightly", cluster="large", started_at="2026-12-01T02:00:00Z", nodes=HOSTS,
+        expected=(expect(metric, HOSTS),), cluster_sha256=hashlib.sha256(CLUSTER.encode()).hexdigest(),
+        configs=(Config(id="c", benchmark="gemm", spec={}, place={"nodes": HOSTS}, limit_s=1.0),),
+    )  # fmt: skip
+    (tmp_path / "run.json").write_text(encode(run) + "\n")
+    (tmp_path / "cluster.toml").write_text(CLUSTER)
+    with (tmp_path / "measurements.jsonl").open("w") as records, (tmp_path / "environments.jsonl").open("w") as nodes:
+        for i in range(HOSTS):
+            subject = Subject(group="node", node=f"host-{i:07}")
+            rates = (7e14 * (1 + (i % 97) * 1e-4), 7e14, 6.99e14)
+            records.write(encode(metric.measured(*rates, subject=subject, config="c")) + "\n")
+            facts = {"driver": f"580.{i % 3}", "hostname": subject.node}
+            nodes.write(encode(Environment(node=subject.node, ranks=(i,), facts=facts)) + "\n")
+
+    def shown() -> Path:
+        stored = runs.load(tmp_path)
+        return page.write(stored, stored.verdicts(today=TODAY))
+
+    begin = time.process_time()
+    written = benchmark.pedantic(shown, rounds=1)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    took = time.process_time() - begin
+    print(f"\n{HOSTS:,} hosts: {took:.1f} s of CPU, peak {peak:.2f} GB, page of {written.stat().st_size / 1e3:,.0f} kB")
     assert written.stat().st_size < 2e6
 
 

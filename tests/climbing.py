@@ -1,6 +1,6 @@
 """Simulated nights (tests/nights.py) put up the ladder as if they had been read from run folders.
 
-A cluster is climbed whole: fleet, gray, night and drift rungs, two re-runs, grouping. Nothing is scaled down.
+A cluster is climbed whole: fleet, gray, night and drift rungs, re-runs, grouping. Nothing is scaled down.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from reports import ladder
+from reports import confirm, ladder
 from reports.archive import Night, Series
 from reports.climb import Climbed, climb
 from tests.nights import Nights, family
@@ -33,12 +33,14 @@ class Climber:
             self.history.append(self._night(values))
 
     def tonight(self, fault: np.ndarray | float = 0.0, *, gray: slice | None = None) -> Climbed:
-        """One more night, climbed with two re-runs where something is suspect; it joins the history."""
+        """One more night, climbed with two to four re-runs where something is suspect; it joins the history."""
         first = self._measured(fault, gray)
         climbed = climb(first, self.history, pin=PINNED)
-        if climbed.suspects:
-            again = [self._measured(fault, gray) for _ in range(ladder.RERUNS)]
-            climbed = climb(first, self.history, reruns=again, pin=PINNED)
+        again: list[Night] = []
+        while climbed.suspects and len(again) < confirm.TRIES:  # as `confirm` does, without its control
+            again.append(self._measured(fault, gray))
+            if len(again) >= ladder.RERUNS:
+                climbed = climb(first, self.history, reruns=again, pin=PINNED)
         self.history.append(first)
         return climbed
 

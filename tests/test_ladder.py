@@ -124,6 +124,59 @@ def test_a_re_run_that_contradicts_is_enough_and_one_that_saw_nothing_is_not():
     assert not ladder.confirmed(bad, [bad])[0]
 
 
+def numbers(amounts, *, chance=1e-6):
+    amounts = np.array(amounts)
+    return ladder.Deviation(amounts, np.full(len(amounts), 0.02), np.full(len(amounts), chance), amounts < 1)
+
+
+def test_an_occasion_on_which_most_is_off_proves_nothing_unless_all_occasions_are_so():
+    off, fine, one = numbers([-0.07] * 10), numbers([0.0] * 10), numbers([-0.07] + [0.0] * 9)
+    assert ladder.sound_occasions(one, [off, one]) == (one, [one])  # that re-run does not count
+    first, again = ladder.sound_occasions(off, [fine, one])
+    assert first.chance.tolist() == [1.0] * 10 and again == [fine, one]
+    assert ladder.sound_occasions(off, [off, off]) == (off, [off, off])  # the cluster is slow
+    assert ladder.confirmed(*ladder.sound_occasions(off, [off, off])).all()
+    few = numbers([-0.07] * 3)
+    assert ladder.sound_occasions(few, [numbers([0.0] * 3)])[0] is few
+
+
+def test_the_spread_of_a_difference_is_that_of_two_nights():
+    x = np.linspace(-60, 60, 24001)
+    density = stats.t.pdf(x, 4)
+    of_two = np.cumsum(np.convolve(density, density, mode="same")) * (x[1] - x[0]) ** 2
+    assert x[np.searchsorted(of_two, 0.75)] / ladder.MAD_OF_T4 == pytest.approx(ladder.OF_TWO, rel=0.01)
+
+
+def test_drift_is_so_low_by_chance_as_four_of_seven_nights_are():
+    pinned = np.zeros((20, 1))
+    d = ladder.against_pinned(np.full((7, 1), -0.03), pinned, spread=np.array([0.005]), floor=0.013)
+    one = ladder._chance(np.array([-0.03]) / np.sqrt(1 + 7 / 20), np.array([0.005]))[0]
+    assert d.suspect[0] and d.chance[0] == pytest.approx(stats.binom.sf(3, 7, one), rel=1e-6)
+    assert not ladder.against_pinned(np.full((6, 1), -0.03), pinned, spread=np.array([0.005]), floor=0.013).known[0]
+
+
+def test_neither_a_step_nor_a_creep_widens_the_spread_of_a_night():
+    random = np.random.default_rng(5)
+    pinned, recent = random.normal(0, 0.01, (20, 400)), random.normal(0, 0.01, (10, 400))
+    quiet = np.median(ladder.steady_spread(pinned, recent))
+    for fault in (-0.03, -0.001 * np.arange(10)[:, None]):
+        assert np.median(ladder.steady_spread(pinned, recent + fault)) == pytest.approx(quiet, rel=0.1)
+    assert ladder.steady_spread(np.zeros((1, 1)), np.zeros((0, 1))) == [0.0]
+
+
+def test_two_disturbed_nights_of_seven_are_no_drift_and_four_slow_ones_are():
+    def rungs_after(off):
+        climber = Climber(11, sampled=False, **SMALL)
+        quiet = climber.cluster.night
+        for night in range(8):
+            climber.cluster.night = lambda night=night: quiet() - (0.06 if night in off else 0.0)
+            climbed = climber.tonight()
+        return [a for group in climbed.groups for a in group.alarms if a.rung == "drift" and not a.unit]
+
+    assert rungs_after({2, 4}) == []
+    assert len(rungs_after({4, 5, 6, 7})) > 5
+
+
 SMALL = {"gpus": 64, "metrics": 10}
 
 
