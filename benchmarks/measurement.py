@@ -44,8 +44,6 @@ UPGRADES: dict[int, Callable[[str, dict[str, Any]], dict[str, Any]]] = {}
 Scalar = str | int | float | bool
 SCALARS = frozenset((str, int, float, bool))
 T = TypeVar("T")
-
-
 _IN_ORDER = json.JSONEncoder(sort_keys=True).encode  # made once: a run asks for millions of keys
 
 
@@ -337,9 +335,7 @@ def _hints(cls: type) -> dict[str, Any]:
 @functools.cache
 def _shape(kind: Any) -> tuple[Any, tuple[Any, ...]]:
     """Origin and arguments of a type hint; a record's origin is its own class."""
-    if dataclasses.is_dataclass(kind):
-        return kind, ()
-    return typing.get_origin(kind), typing.get_args(kind)
+    return (kind, ()) if dataclasses.is_dataclass(kind) else (typing.get_origin(kind), typing.get_args(kind))
 
 
 def _typed(kind: Any, value: Any, where: str) -> Any:
@@ -352,7 +348,7 @@ def _typed(kind: Any, value: Any, where: str) -> Any:
     if origin in (types.UnionType, typing.Union):
         if type(value) in args:
             return value
-        return _typed_union([a for a in args if a is not type(None)], value, where)
+        return _typed_union([a for a in args if a is not types.NoneType], value, where)
     if origin is tuple:
         if not isinstance(value, list):
             raise RecordError(f"{where}: expected a list, got {value!r:.60}")
@@ -376,12 +372,10 @@ def _record(kind: type, value: Any, where: str) -> Any:
     if not isinstance(value, dict):
         raise RecordError(f"{where}: expected an object, got {value!r:.60}")
     hints, fields = _hints(kind), {}
-    if not hints.keys() >= value.keys():
-        unknown = sorted(set(value) - set(hints))
+    if unknown := sorted(value.keys() - hints.keys()):
         raise RecordError(f"{where}: unknown field {', '.join(unknown)} (known: {', '.join(hints)})")
     for name, got in value.items():
-        want = hints[name]
-        fields[name] = got if type(got) is want else _typed(want, got, f"{where}.{name}")
+        fields[name] = got if type(got) is hints[name] else _typed(hints[name], got, f"{where}.{name}")
     try:
         return kind(**fields)
     except TypeError as error:  # a field without default is absent
