@@ -10,6 +10,7 @@ import ctypes
 import functools
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -19,6 +20,12 @@ CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 hypothesis.settings.register_profile("rackproof", deadline=None)  # the machine may be busy: no speed is asserted
 hypothesis.settings.load_profile("rackproof")
 CLONE_NEWNET = 0x40000000
+
+
+def pytest_configure() -> None:
+    """Where Ctrl-C is ignored (nohup, a shell's background), the campaigns that tests start must not inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
