@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.machine("root"), pytest.mark.slow]
 
 RATE_MBIT = 50
 PAYLOAD = 1448 / 1514  # of a full frame on Ethernet, TCP with time stamps
+MOST = 1.05  # of that: no more fits through the wire
 Pairs = set[tuple[int, int]]
 
 
@@ -37,11 +38,16 @@ def bed() -> Iterator[Bed]:
 
 
 def share(bed: Bed, a: int, b: int, *, rail: int = 0) -> float:
-    """Bandwidth from a to b as a share of what the link should carry: the best of up to four transfers."""
+    """Bandwidth from a to b as a share of what the link should carry: the best of up to four transfers.
+
+    Where a clock began late on a busy machine, it shows more than the wire carries: that transfer says nothing. A wire
+    that really carries more does so each time, and ends as 0.
+    """
     line = RATE_MBIT * 1e6 / 8 * PAYLOAD
     best = 0.0
     for _ in range(4):
-        best = max(best, flows.bandwidth(bed, a, b, rail=rail, num_bytes=150_000) / line)
+        found = flows.bandwidth(bed, a, b, rail=rail, num_bytes=150_000) / line
+        best = max(best, found if found < MOST else 0.0)
         if best > 0.97:
             break
     return best
@@ -71,7 +77,7 @@ def across(sender: int) -> Pairs:
 
 def test_healthy_links_carry_the_rate_they_are_given(bed: Bed) -> None:
     shares = {(a, b, rail): share(bed, a, b, rail=rail) for a, b in flows.pairs(bed) for rail in (0, 1)}
-    assert all(0.9 < s < 1.05 for s in shares.values()), shares
+    assert all(s > 0.9 for s in shares.values()), shares
 
 
 @pytest.mark.parametrize(
