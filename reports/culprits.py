@@ -166,15 +166,10 @@ def _by_metric(
     if len(found) < len(tables):
         return found, ()
     size = max(int(m.params.get("bytes", 0)) for m in measured[BANDWIDTH])
-    if at_once := window * size:
-        slow, late = told_apart(found[BANDWIDTH], found[LATENCY], bytes_at_once=at_once, round_trips=window + 1)
-        kept = {s.element for s in slow.suspects}
-        excused = tuple(s for s in found[BANDWIDTH].suspects if s.element not in kept)
-        return {BANDWIDTH: slow, LATENCY: late}, excused
-    known = {node for s in found[BANDWIDTH].suspects for node in s.nodes}
-    late = found[LATENCY]
-    beyond = tuple(s for s in late.suspects if not set(s.nodes) & known)
-    return found | {LATENCY: replace(late, suspects=beyond)}, ()
+    slow, late = told_apart(found[BANDWIDTH], found[LATENCY], bytes_at_once=window * size, round_trips=window + 1)
+    kept = {s.element for s in slow.suspects}
+    excused = tuple(s for s in found[BANDWIDTH].suspects if s.element not in kept)
+    return {BANDWIDTH: slow, LATENCY: late}, excused
 
 
 def _screen(by_metric: Mapping[str, Findings]) -> Findings:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.collectives.spec import Collective
 from benchmarks.gemm.spec import Gemm
-from benchmarks.measurement import Event, Measurement, Subject, now
+from benchmarks.measurement import Config, Event, Measurement, Subject, now
 from benchmarks.spec import Place, to_config
 from benchmarks.training.spec import Training
 from reports.culprits import FOLLOW_UP
@@ -49,6 +49,14 @@ def test_a_slow_device_whose_gemm_was_not_repeated_is_not_called_healthy(tmp_pat
     assert found.samples == (1.0,)
 
 
+def added(stored: StoredRun, config: Config, found: Sequence[Measurement], *, again: Config | None) -> StoredRun:
+    """The run with one more config, what was measured of it, and the event of its repetition as `again`."""
+    asked = {} if again is None else {"config": again.id, "of": config.id, "attempt": 1}
+    events = (Event(kind=FOLLOW_UP, at=now(), detail=asked),) if asked else ()
+    run = replace(stored.run, configs=(*stored.run.configs, config))
+    return replace(stored, run=run, measurements=(*stored.measurements, *found), events=(*stored.events, *events))
+
+
 def with_gemm(stored: StoredRun, rates: dict[int, float], repeated: dict[int, float] | None = None) -> StoredRun:
     """GEMM of every rank, the ranks of `rates` at a share of the speed, and what a repetition showed."""
     spec = Gemm(dtypes=("fp32",))
@@ -62,10 +70,7 @@ def with_gemm(stored: StoredRun, rates: dict[int, float], repeated: dict[int, fl
         )
         for of, slow in ((config, rates), (again, repeated)) if slow is not None for rank in range(8)
     ]  # fmt: skip
-    asked = {"config": again.id, "of": config.id, "attempt": 1}
-    events = (Event(kind=FOLLOW_UP, at=now(), detail=asked),) if repeated is not None else ()
-    run = replace(stored.run, configs=(*stored.run.configs, config))
-    return replace(stored, run=run, measurements=(*stored.measurements, *found), events=(*stored.events, *events))
+    return added(stored, config, found, again=again if repeated is not None else None)
 
 
 def test_a_device_that_is_slow_twice_is_accused_and_once_is_cleared(tmp_path: Path) -> None:
@@ -114,10 +119,7 @@ def with_step(
         return spec.metrics(PLACE)["step.time"].measured(2.0, 2.0, config=of, columns=columns)
 
     found = [step(config.id, slow), *([step(again.id, repeated)] if repeated is not None else [])]
-    asked = {"config": again.id, "of": config.id, "attempt": 1}
-    events = (Event(kind=FOLLOW_UP, at=now(), detail=asked),) if repeated is not None else ()
-    run = replace(stored.run, configs=(*stored.run.configs, config))
-    return replace(stored, run=run, measurements=(*stored.measurements, *found), events=(*stored.events, *events))
+    return added(stored, config, found, again=again if repeated is not None else None)
 
 
 def test_a_rank_slow_in_its_part_of_the_step_is_accused_once_seen_twice(tmp_path: Path) -> None:

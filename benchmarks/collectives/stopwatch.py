@@ -34,13 +34,12 @@ def time_calls(calls: Sequence[Call], *, world: World) -> list[float]:
     if world.device.type == "cuda":
         one = torch.zeros(1, device=world.device)
         durations = _on_device(calls, world=world, gate=lambda: dist.all_reduce(one))
-        barrier(group=control)
-        return durations
-    for call in calls:
-        barrier(group=control)
-        begin = clock()
-        call()
-        durations.append(clock() - begin)
+    else:
+        for call in calls:
+            barrier(group=control)
+            begin = clock()
+            call()
+            durations.append(clock() - begin)
     barrier(group=control)
     return durations
 

@@ -21,7 +21,8 @@ def told_apart(slow: Findings, late: Findings, *, bytes_at_once: float, round_tr
     """Each host in one of the two: `slow` without whom a delay explains, `late` without whom it does not.
 
     `slow` was screened from bandwidths in bytes/s, of repetitions that move `bytes_at_once` bytes and wait for at most
-    `round_trips` of them; `late` from half round trips in seconds, of the same pairs.
+    `round_trips` of them; `late` from half round trips in seconds, of the same pairs. Where nobody knows how many
+    bytes (0), a delay explains nothing.
     """
     sentences: dict[object, str] = {}  # of a delay: what it explains
     excused = set()
@@ -54,7 +55,7 @@ def _explains(
     delay: Suspect, slow: Suspect, late: Findings, slowed: Findings, *, bytes_at_once: float, round_trips: int
 ) -> bool:
     """Whether the extra round trips of a delay are as long as what the best repetition of a slow suspect lost."""
-    if late.table is None or slowed.table is None:
+    if late.table is None or slowed.table is None or not bytes_at_once:
         return False
     here, elsewhere = _middles(delay, late.table, late.table.value)
     best = slowed.table.best if slowed.table.best is not None else slowed.table.value
